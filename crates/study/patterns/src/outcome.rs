@@ -36,7 +36,7 @@ pub enum OutcomeError {
     #[error("a number was handed out twice or never, among {0}")]
     Numbers(u64),
     /// Clients and the items in memory disagree.
-    #[error("clients changed items {done} times, memory says {found} times")]
+    #[error("clients changed items {done} times, but memory contains {found} changes")]
     Changes {
         /// Changes by clients.
         done: u64,

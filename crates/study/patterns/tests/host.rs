@@ -41,7 +41,7 @@ fn under(
     tallies.collect()
 }
 
-/// Eight queue pairs to slots of 8 B that lie `distance` apart; operations a second.
+/// Returns the operations per second of eight queue pairs to slots of 8 B at a distance of `distance`.
 fn rate(op: Opcode, distance: u64, threads: u32, server: Placement, ddio_ways: f64) -> f64 {
     let preset = Preset::built_in("cx3_fdr_nurdma").unwrap();
     let preset = preset.with(&[("memory.ddio_ways", ddio_ways)]).unwrap();
@@ -84,7 +84,7 @@ fn a_line_that_cores_fight_for_is_nearer_on_the_other_socket() {
         assert!(near(0) > far(0) * 0.99, "{request:?} without load");
         assert!(near(16) * 1.1 < far(16), "{request:?} under load");
         let rates = [near(0), near(4), near(16)];
-        // Below saturation, when requests come has a little effect, too.
+        // Below saturation, the arrival times of requests have a small effect, too.
         assert!(
             rates[2] < rates[1] && rates[1] < rates[0] * 1.02,
             "{request:?}: {rates:?}"
@@ -198,5 +198,5 @@ fn pieces(ddio_ways: f64, threads: u32) -> f64 {
 fn a_computation_suffers_from_writes_that_go_to_memory() {
     assert_eq!(pieces(0.0, 0), pieces(2.0, 0));
     assert!(pieces(0.0, 4) < pieces(0.0, 0) * 0.99);
-    assert_eq!(pieces(2.0, 4), pieces(2.0, 0), "writes go to the cache");
+    assert_eq!(pieces(2.0, 4), pieces(2.0, 0), "writes hit the cache");
 }

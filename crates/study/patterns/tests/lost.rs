@@ -1,4 +1,4 @@
-//! A server core that stops answering: its clients say so in bounded time.
+//! A server core that stops answering: its clients report that within their timeout.
 
 mod common;
 
@@ -13,7 +13,7 @@ use adverb_units::Span;
 use adverb_verbs::{Guard, Guarded, PathOptions, RoleId, Station, WaitError};
 use common::on_model;
 
-/// A role that falls asleep for good after so many waits.
+/// A station that sleeps forever after a number of waits.
 struct Dozing<'s, 'y> {
     station: &'s ModelStation<'y>,
     waits: Cell<u32>,

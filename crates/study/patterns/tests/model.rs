@@ -202,7 +202,7 @@ fn equal_machines_do_equally_well() {
             align: 64,
             within: 1 << 15,
         },
-        // READs beyond rd_atomic would cost their queue its place in the NIC: chance then says whose.
+        // READs beyond rd_atomic would evict their queue from the NIC, and chance would decide which one.
         limits: Limits {
             per_qp: 16,
             per_member: 64,
@@ -506,7 +506,7 @@ fn a_window_full_of_unsignaled_requests_goes_on() {
     assert!(by_completion > 1e6, "{by_completion}");
     assert!(
         by_memory > 1.2 * by_completion,
-        "{by_memory}: a completion stands for up to 16 requests, the memory shows each"
+        "{by_memory}: a completion covers up to 16 requests, the memory shows each"
     );
 }
 
@@ -558,7 +558,7 @@ fn a_list_is_no_longer_than_what_may_be_under_way() {
     };
     let (list, single) = (with(Posting::List(16)), with(Posting::Single));
     assert!(single > 0.0);
-    assert_eq!(list, single, "one at a time, whatever list is asked for");
+    assert_eq!(list, single, "single posts, whatever list is requested");
 }
 
 #[test]
@@ -585,7 +585,7 @@ fn an_atomic_behind_a_lock_holds_up_those_behind_it() {
         rate(&on_model("connect_ib", &pattern).0)
     };
     let (one, some, many) = (words(1), words(16), words(4096));
-    // Locks at random over 16 words would be busy by ten at a time.
+    // With random locks over 16 words, about ten would be busy at any time.
     assert!((4.0..8.0).contains(&(some / one)), "{some} / {one}");
     assert!(many > 2.0 * some, "{many} / {some}");
 }

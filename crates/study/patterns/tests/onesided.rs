@@ -127,12 +127,9 @@ fn what_no_memory_can_be_is_refused() {
     for (remote, reason) in [
         (
             items(&[4], 1.0, 0.0),
-            "a record of 4 B: 8 to 1048576 B are possible",
+            "a record of 4 B: expected 8 to 1048576 B",
         ),
-        (
-            items(&[64], 1.5, 0.0),
-            "2 READs of a GET: 1 to 1 are possible",
-        ),
+        (items(&[64], 1.5, 0.0), "2 READs of a GET: expected 1 to 1"),
     ] {
         let program = program(remote, Posting::Single);
         let (ended, _) = on_model("cx3", &[0], move |station, role| {

@@ -43,7 +43,7 @@ fn rpc(service: Service, posting: Posting) -> Rpc {
     }
 }
 
-/// All that cores and clients did, and where the counter stands.
+/// Results of cores and clients, and the value of the counter.
 fn on_soft(rpc: &Rpc) -> (Vec<ServiceTally>, u64) {
     let counter = AtomicU64::new(0);
     let schedule = Schedule {
@@ -215,8 +215,8 @@ fn what_no_program_can_be_is_refused() {
         ..STORE
     });
     for (rpc, reason) in [
-        (none, "0 server cores: 1 to 1024 are possible"),
-        (long, "5000 bytes of a value: 1 to 4096 are possible"),
+        (none, "0 server cores: expected 1 to 1024"),
+        (long, "5000 bytes of a value: expected 1 to 4096"),
     ] {
         let (ended, _) = on_model("cx3", &[0], move |station, role| {
             let counter = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! Two sets of records of the same device, cell by cell: what became faster or slower beyond the noise.
+//! Compares two sets of records of the same device cell by cell: which became faster or slower beyond the noise.
 
 use crate::{DeviceRef, Record, stats};
 
@@ -19,18 +19,18 @@ pub struct Change {
     pub ratio: f64,
     /// Half-width of the 95 % confidence interval of the ratio; `None` from a single repetition.
     pub half_width: Option<f64>,
-    /// What that comes to.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// What a comparison comes to.
+/// The verdict of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// The interval of the ratio lies below 1.
+    /// The interval of the ratio is below 1.
     Slower,
     /// The interval contains 1.
     Unchanged,
-    /// The interval lies above 1.
+    /// The interval is above 1.
     Faster,
     /// A single repetition: its noise is unknown.
     Unknown,

@@ -1,7 +1,7 @@
 //! The file of records: JSON Lines, one record a line, appended the moment a cell ends.
 //!
-//! A crash can leave the last line cut. Reading gives the whole records before it and says so;
-//! [`Writer::resume`] removes the cut line before it appends.
+//! After a crash the last line may be incomplete. Readers return the complete records before it with a warning;
+//! [`Writer::resume`] removes the incomplete line before it appends.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -73,23 +73,23 @@ impl fmt::Display for CutLine {
     }
 }
 
-/// Why records cannot be read.
+/// Records could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("no results in {}: run `adverb study --out {}` first", .0.display(), folder(.0))]
     Missing(PathBuf),
-    /// The file holds no whole record.
-    #[error("{} holds no record: run `adverb study --out {}` first", .0.display(), folder(.0))]
+    /// The file contains no complete record.
+    #[error("{} contains no record: run `adverb study --out {}` first", .0.display(), folder(.0))]
     Empty(PathBuf),
-    /// A line that is not the cut end of the file is no record.
+    /// A line other than an incomplete last one is not a record.
     #[error("{}:{line}: not a record ({reason}): delete that line to keep the others", .path.display())]
     Broken {
         /// The file.
         path: PathBuf,
         /// Number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
     /// Written by a newer Adverb.
@@ -110,15 +110,15 @@ pub enum ReadError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Its reason.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Why a record cannot be written.
+/// A record could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The disk is full; what was written of the record has been removed again.
+    /// The disk is full; the partly written record has been removed again.
     #[error("no space left for {}: free some, then `adverb study --resume --out {}`", .0.display(), folder(.0))]
     NoSpace(PathBuf),
     /// The system refused.
@@ -126,10 +126,10 @@ pub enum WriteError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Its reason.
+        /// The system's error.
         source: io::Error,
     },
-    /// What is there cannot be continued.
+    /// The existing records cannot be continued.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
@@ -181,7 +181,7 @@ fn read_all(path: &Path) -> Result<ReadOutcome, ReadError> {
     Ok(outcome)
 }
 
-/// A record, and the names of fields that no record of this version has.
+/// Parses a record; also returns the names of unknown fields.
 fn parse_line(path: &Path, line: usize, text: &[u8]) -> Result<(Record, Vec<String>), ReadError> {
     let broken = |reason: String| ReadError::Broken {
         path: path.to_owned(),
@@ -249,8 +249,8 @@ impl Writer {
         Ok((writer, outcome))
     }
 
-    /// Appends a record. When this returns, the line is in the file as a whole and survives this
-    /// process; after an error, nothing of it is.
+    /// Appends a record. On return the complete line is in the file and survives this process; after an error
+    /// the file is unchanged.
     pub fn append(&mut self, record: &Record) -> Result<(), WriteError> {
         let mut line = serde_json::to_vec(record).map_err(|e| write_error(&self.path, e.into()))?;
         line.push(b'\n');
@@ -264,7 +264,7 @@ impl Writer {
 
     fn write_whole(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         if let Err(e) = self.file.write_all(bytes) {
-            // The first error is the one to report; a line left cut is known to the reader.
+            // Report the first error. Readers accept an incomplete last line.
             let _ = self.cut_back();
             return Err(write_error(&self.path, e));
         }
@@ -340,7 +340,7 @@ mod tests {
         assert_refused(&path, &remedy);
         for empty in ["", "\n", "{\"schema\":1,\"ce"] {
             std::fs::write(&path, empty).unwrap();
-            assert_refused(&path, "holds no record");
+            assert_refused(&path, "contains no record");
         }
     }
 

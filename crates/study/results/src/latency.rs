@@ -1,7 +1,7 @@
-//! Recording single latencies, and their histogram in a record.
+//! Recorder of single latencies, and their histogram in a record.
 //!
-//! Values are picoseconds with three significant digits, so that 50 ns and 50 ms are resolved
-//! alike. The range ends at 100 s; what is longer is counted there (it saturates).
+//! Values are picoseconds with three significant digits, so that 50 ns and 50 ms have the same relative
+//! resolution. The range ends at 100 s, where longer values saturate.
 
 use adverb_units::Span;
 use base64::Engine;
@@ -32,11 +32,11 @@ pub enum HistogramError {
     /// Recorded in another unit.
     #[error("histogram in '{0}': only '{UNIT}' is known")]
     Unit(String),
-    /// Text that is no base64, or bytes that are no histogram.
+    /// The text is not base64, or the bytes are not a histogram.
     #[error("damaged histogram: {0}")]
     Damaged(String),
     /// The counts do not add up.
-    #[error("damaged histogram: {found} latencies, the record says {declared}")]
+    #[error("damaged histogram: {found} latencies instead of {declared}")]
     Count {
         /// Recorded next to the histogram.
         declared: u64,
@@ -60,17 +60,17 @@ impl LatencyRecorder {
             .saturating_record(one_way.as_ps().min(LONGEST.as_ps()));
     }
 
-    /// How many were counted.
+    /// Returns the number of latencies.
     pub fn len(&self) -> u64 {
         self.counts.len()
     }
 
-    /// Whether none was counted.
+    /// Whether there are no latencies.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
 
-    /// Forgets all.
+    /// Removes all latencies.
     pub fn clear(&mut self) {
         self.counts.clear();
     }
@@ -82,7 +82,7 @@ impl LatencyRecorder {
             .expect("all recorders have the same bounds");
     }
 
-    /// The counts of all these together, if any latency was counted.
+    /// Returns the merged counts, if there are any latencies.
     pub fn merged<'r>(recorders: impl IntoIterator<Item = &'r Self>) -> Option<Self> {
         let mut all = LatencyRecorder::new();
         recorders.into_iter().for_each(|other| all.merge(other));
@@ -104,7 +104,7 @@ impl LatencyRecorder {
         (!self.is_empty()).then(|| self.counts.stdev() / 1e3)
     }
 
-    /// The percentiles of a record; `mean` and `ci95` stay empty: they come from elapsed time.
+    /// Returns the percentiles for a record. `mean` and `ci95` stay empty: they are computed from elapsed time.
     pub fn percentiles(&self) -> Latency {
         Latency {
             mean: None,
@@ -131,7 +131,7 @@ impl LatencyRecorder {
         }
     }
 
-    /// The counts back from a record.
+    /// Reads the counts from a record.
     pub fn from_histogram(histogram: &Histogram) -> Result<Self, HistogramError> {
         if histogram.unit != UNIT {
             return Err(HistogramError::Unit(histogram.unit.clone()));

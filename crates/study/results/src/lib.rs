@@ -1,4 +1,4 @@
-//! The record of a run: what was asked, what was measured, on what, and how it ended.
+//! The record of a run: parameters, metrics, device and outcome.
 //!
 //! One [`Record`] is one *cell* of a study: one program with one set of parameters on one device.
 //! Records are written as JSON Lines, one object a line, the moment the cell ends; the names and

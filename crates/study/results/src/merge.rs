@@ -88,7 +88,7 @@ fn add_counters(sums: &mut Counters, pass: Counters) {
     }
 }
 
-/// What each pass weighs in a mean: rates by time, latencies by the number of messages or requests.
+/// Weights of the passes in a mean: time for rates, number of messages or requests for latencies.
 #[derive(Clone)]
 struct Weights {
     elapsed: Vec<f64>,
@@ -190,7 +190,7 @@ fn combined_histograms(each: &[&Value]) -> Value {
     serde_json::to_value(recorder.to_histogram(every)).unwrap_or(Value::Null)
 }
 
-/// Percentiles come from the combined histogram, the interval of the mean from all repetitions.
+/// Recomputes percentiles from the combined histogram, and the interval of the mean from all repetitions.
 fn refresh_latencies(metrics: &mut Values) {
     let histogram: Option<Histogram> = metrics
         .get("histogram")

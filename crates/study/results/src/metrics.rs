@@ -1,4 +1,4 @@
-//! From raw repetitions to the figures of a record, as MacArthur & Russell define them.
+//! Computes the figures of a record from repetitions, as MacArthur & Russell define them.
 
 use adverb_units::{Bytes, CpuTime, MessageRate, Span, Throughput};
 use serde::{Deserialize, Serialize};
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::stats;
 use crate::{Cpu, CpuShare, Latency, LatencyRecorder, Metrics, Program, Repetition};
 
-/// What the passive side used in a repetition, by its own clock: it begins before the active side
-/// does, so its CPU time is measured against its own elapsed time.
+/// CPU time of the passive side in a repetition, and the elapsed time on its own clock: it starts before the
+/// active side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// CPU time.
@@ -16,7 +16,7 @@ pub struct Usage {
     pub elapsed: Span,
 }
 
-/// What one repetition of a program took.
+/// Raw results of one repetition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepetitionSample {
     /// Messages (`blast`) or rounds (`ping`); over an unreliable transport, messages that arrived.
@@ -27,7 +27,7 @@ pub struct RepetitionSample {
     pub elapsed: Span,
     /// CPU time of the active side in `elapsed`.
     pub active: CpuTime,
-    /// What the passive side used, if it was measured.
+    /// Usage of the passive side, if it was measured.
     pub passive: Option<Usage>,
 }
 
@@ -37,7 +37,7 @@ impl RepetitionSample {
         self.iters + self.lost
     }
 
-    /// This and another run, as one.
+    /// Combines this run with another one.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let both = |one: Usage, other: Usage| Usage {
@@ -75,7 +75,7 @@ impl CpuShare {
 }
 
 impl Program {
-    /// Messages in one iteration: a round of `ping` goes there and back (for `write-read`: one WRITE
+    /// Returns the messages in one iteration: a round of `ping` has two (for `write-read`: one WRITE
     /// and one READ).
     pub const fn messages_per_iter(self) -> u64 {
         match self {

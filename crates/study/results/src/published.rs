@@ -2,7 +2,7 @@
 
 use crate::record::{Params, Program};
 
-/// What a published value is of.
+/// The quantity of a published value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PublishedQuantity {
     /// Mean one-way time, in ns, as in a record's metrics.
@@ -19,7 +19,7 @@ pub enum PublishedQuantity {
 /// nothing is known of it except what its source reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedPoint {
-    /// Its name in the collection that it comes from: `MAC-04`.
+    /// Its id in the data files: `MAC-04`.
     pub id: String,
     /// Paper or repository.
     pub source: String,
@@ -33,7 +33,7 @@ pub struct PublishedPoint {
     pub quantity: PublishedQuantity,
     /// The value; `None` if only bounds were published.
     pub value: Option<f64>,
-    /// Lower end of the interval that contains the value: reading accuracy, or the words of a text.
+    /// Lower end of the interval that contains the value: the accuracy of reading a plot, or bounds in the text.
     pub low: f64,
     /// Upper end of that interval.
     pub high: f64,

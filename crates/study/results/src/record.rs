@@ -128,7 +128,7 @@ pub struct RoleRun {
 
 /// A record of `ping` or `blast`, with typed parameters and metrics.
 ///
-/// Its JSON is that of a [`Record`]; both convert to each other.
+/// It has the same JSON as a [`Record`]; both convert to each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PairRecord {
     /// Layout version, [`SCHEMA`].
@@ -141,12 +141,12 @@ pub struct PairRecord {
     pub program: Program,
     /// Which device it ran on.
     pub device: DeviceRef,
-    /// What was asked of it.
+    /// Its parameters.
     pub params: Params,
     /// How it ended.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// What was measured; `None` if the cell failed.
+    /// Its metrics; `None` if the cell failed.
     pub metrics: Option<Metrics>,
     /// Device counters that changed while the cell ran.
     #[serde(default)]
@@ -171,8 +171,8 @@ impl PairRecord {
         serde_json::from_value(serde_json::to_value(record).ok()?).ok()
     }
 
-    /// Returns a time of this record as it is shown: records have half of a round also if the round is a
-    /// single request, whose whole round trip is shown.
+    /// Converts a time of this record for display: records contain half of the round trip, but for rounds that
+    /// are a single request the whole round trip is shown.
     pub fn shown_ns(&self, one_way_ns: f64) -> f64 {
         match self.program.is_round_trip(self.params.op) {
             true => 2.0 * one_way_ns,
@@ -259,7 +259,7 @@ pub enum Opcode {
     FetchAdd,
     /// Compare-and-swap of that counter.
     Cas,
-    /// SEND with immediate data, which the receive's completion brings.
+    /// SEND with immediate data, which is in the receive's completion.
     SendImm,
 }
 
@@ -269,7 +269,7 @@ impl Opcode {
         matches!(self, Opcode::FetchAdd | Opcode::Cas)
     }
 
-    /// Returns whether it only fetches data: a READ or an atomic operation, of which the requester alone learns.
+    /// Returns whether it only fetches data: a READ or an atomic operation, which only the requester notices.
     pub const fn is_fetch(self) -> bool {
         matches!(self, Opcode::Read) || self.is_atomic()
     }
@@ -280,7 +280,7 @@ impl Opcode {
     }
 }
 
-/// How a side learns of completions.
+/// How a side detects completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Completion {
@@ -332,7 +332,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Whether what is lost is sent again.
+    /// Whether lost packets are retransmitted.
     pub fn is_reliable(&self) -> bool {
         matches!(self, Transport::Rc | Transport::Tcp)
     }
@@ -352,7 +352,7 @@ pub struct Traffic {
     /// Both sides of `blast` send and receive at the same time; rates count both directions.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub bidirectional: bool,
-    /// The active side runs at the host that is asked (`--peer`), and the passive side where the command is.
+    /// The active side runs at the peer (`--peer`), and the passive side on the host of the command.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reversed: bool,
     /// Transport service of the queue pairs.
@@ -371,7 +371,7 @@ impl Default for Traffic {
     }
 }
 
-/// What was asked of a program.
+/// Parameters of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Params {
     /// Transfer operation.
@@ -380,7 +380,7 @@ pub struct Params {
     pub size_bytes: Bytes,
     /// Payload carried in the work request.
     pub inline: bool,
-    /// How both sides learn of completions.
+    /// How both sides detect completions.
     pub completion: Completion,
     /// Messages in flight at most on each queue pair, each with its own buffer; `ping` has one.
     pub buffers: u32,
@@ -391,7 +391,7 @@ pub struct Params {
     /// How messages flow between the two sides.
     #[serde(flatten)]
     pub traffic: Traffic,
-    /// Path MTU of the connection; `None` if messages are not cut into packets (shared memory, iWARP), and if the
+    /// Path MTU of the connection; `None` if messages are not split into packets (shared memory, iWARP), and if the
     /// cell failed without a requested one.
     #[serde(default)]
     pub path_mtu_bytes: Option<Bytes>,
@@ -485,7 +485,7 @@ pub struct Latency {
     pub mean: Option<f64>,
     /// Half-width of the 95 % confidence interval of the mean over repetitions (Student's t).
     pub ci95: Option<f64>,
-    /// Standard deviation of the single latencies; that of the clock's resolution is part of it.
+    /// Standard deviation of the single latencies, including the clock's resolution.
     #[serde(default)]
     pub sd: Option<f64>,
     /// Median.
@@ -559,7 +559,7 @@ pub struct Counters {
     pub passive: BTreeMap<String, u64>,
 }
 
-/// Where a record comes from.
+/// Provenance of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
     /// Adverb's version.
@@ -608,7 +608,7 @@ mod span_as_ns {
             Ok(Span::from_ps((ns * 1e3).round() as u64))
         } else {
             Err(serde::de::Error::custom(format!(
-                "{ns} ns is no span of time"
+                "invalid span of time: {ns} ns"
             )))
         }
     }

@@ -13,8 +13,8 @@ use crate::{Outcome, Record, Site, Values};
 /// Columns with their values, in order.
 type Row = Vec<(String, String)>;
 
-/// Writes the records as CSV, with a header row. The columns are those of all records together: first
-/// identity and outcome, then parameters, metrics and provenance.
+/// Writes the records as CSV, with a header row. The columns are the union over all records: first identity
+/// and outcome, then parameters, metrics and provenance.
 ///
 /// # Errors
 /// `out` fails.
@@ -113,8 +113,8 @@ fn flatten(row: &mut Row, prefix: &str, values: &Values) {
     }
 }
 
-/// Column of a nested value: the unit that ends the outer name goes to the end, so that `one_way_ns` and
-/// `mean` are `one_way_mean_ns`.
+/// Returns the column of a nested value. The unit of the outer name moves to the end: `mean` in `one_way_ns` is
+/// `one_way_mean_ns`.
 fn column(prefix: &str, name: &str) -> String {
     match (prefix, name) {
         ("", "messages_per_s") => "message_rate_per_s".to_owned(),

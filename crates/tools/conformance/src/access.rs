@@ -126,7 +126,7 @@ pub fn the_key_of_a_deregistered_region_is_refused<S: Station>(fixture: Fixture<
         a.post(1, Operation::RdmaWrite(at), (0, 8), SIGNALED);
         a.expect_sent(&[(1, WcStatus::Success)]);
         drop(mr);
-        // Regions that come after it do not take its key.
+        // Later regions do not get its key.
         let _others: Vec<_> = (0..4)
             .map(|_| {
                 b.context

@@ -72,7 +72,7 @@ fn carry_out<S: Station>(pair: &Pair<'_, S>, operation: Operation, opcode: WcOpc
     word(a, RESULT.0)
 }
 
-/// The word grows by the number given, modulo 2^64, and what was there comes back (IBTA vol. 1,
+/// The word grows by the number given, modulo 2^64, and the old value is returned (IBTA vol. 1,
 /// 9.4.5.1).
 pub fn fetch_add_adds_and_gives_back_what_was_there<S: Station>(
     fixture: Fixture<'_, S>,
@@ -90,7 +90,7 @@ pub fn fetch_add_adds_and_gives_back_what_was_there<S: Station>(
     Ok(())
 }
 
-/// The word is replaced exactly if it is as expected; what was there comes back either way (IBTA
+/// The word is replaced exactly if it is as expected; the old value is returned either way (IBTA
 /// vol. 1, 9.4.5.2).
 pub fn compare_swap_replaces_what_is_as_expected<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let pair = pair(fixture, setup())?;
@@ -276,7 +276,7 @@ pub fn a_result_needs_eight_bytes<S: Station>(fixture: Fixture<'_, S>) -> Verdic
         let operation = operations(b.mr.remote(WORD))[i];
         if a.try_post(1, operation, (RESULT.0, 4), SIGNALED).is_ok() {
             let status = a.sent(1)[0].status;
-            assert!(!status.is_success(), "8 bytes went into 4");
+            assert!(!status.is_success(), "8 bytes were written into 4");
         }
         let beside = a.bytes(RESULT.0 + 4, 4);
         assert_eq!(beside, [0x44; 4]);
@@ -318,7 +318,7 @@ pub fn additions_of_many_requesters_all_count<S: Station>(fixture: Fixture<'_, S
     Ok(())
 }
 
-/// Adds 1 [`ADDITIONS`] times, one request at a time; returns what was there before each.
+/// Adds 1 [`ADDITIONS`] times, one request after another; returns the old values.
 fn add_many<S: Station>(own: &End<'_, S>, at: RemoteAddress) -> Vec<u8> {
     let mut seen = Vec::new();
     for _ in 0..ADDITIONS {

@@ -18,7 +18,7 @@ use crate::pair::{
 };
 use crate::{Fixture, NotSupported, Verdict};
 
-/// A datagram arrives whole behind 40 bytes, which the length counts; its source is told (IBTA
+/// A datagram arrives whole behind 40 bytes, which the length includes; the completion names its source (IBTA
 /// vol. 1, 9.8.3, 11.4.2.1; ibv_poll_cq(3)).
 pub fn datagrams_arrive_behind_forty_bytes_and_tell_their_source<S: Station>(
     fixture: Fixture<'_, S>,
@@ -248,7 +248,7 @@ pub fn an_inline_datagrams_buffer_is_free_at_once<S: Station>(fixture: Fixture<'
     Ok(())
 }
 
-/// Unsignaled datagrams take slots of the send queue, which come back when a later completion is
+/// Unsignaled datagrams take slots of the send queue, which are freed when a later completion is
 /// polled (IBTA vol. 1, 10.8.6).
 pub fn unsignaled_datagrams_take_slots<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);

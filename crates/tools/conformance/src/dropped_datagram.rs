@@ -1,4 +1,4 @@
-//! Datagrams that do not arrive: their sender is told nothing of it.
+//! Datagrams that do not arrive: their sender is not notified.
 
 use adverb_units::Bytes;
 use adverb_verbs::{

@@ -22,7 +22,7 @@ pub(crate) type Srq<S> = <<S as Station>::Context as Context>::Srq;
 /// A station's address handles.
 pub(crate) type Ah<S> = <<S as Station>::Context as Context>::Ah;
 
-/// How long a wait for one of several things lasts before it looks at the next.
+/// Timeout of a wait for one of several events before it checks the next one.
 pub(crate) const SLICE: Span = Span::from_us(10);
 
 /// The objects of one end of a connection.
@@ -91,7 +91,7 @@ impl<'s, S: Station> End<'s, S> {
         Self::shared(fixture.station(), Arc::new(objects))
     }
 
-    /// Returns an end whose objects other roles may use, too.
+    /// Returns an end with objects that other roles may use, too.
     pub(crate) fn shared(station: &'s S, objects: Arc<Objects<S::Context>>) -> Self {
         End { station, objects }
     }
@@ -185,7 +185,7 @@ impl<'s, S: Station> End<'s, S> {
         assert_eq!(outcomes(&self.received(expected.len())), expected);
     }
 
-    /// No further completion comes, of sends or of receives.
+    /// Asserts that no further completion arrives, of sends or of receives.
     #[track_caller]
     pub fn expect_quiet(&self) {
         expect_nothing(self.station, &[&self.send_cq, &self.recv_cq]);
@@ -202,7 +202,7 @@ impl<'s, S: Station> End<'s, S> {
         self.expect_quiet();
     }
 
-    /// The queue pair comes to `state`.
+    /// Waits until the queue pair is in `state`.
     #[track_caller]
     pub fn expect_state(&self, state: QpState) {
         self.wait_for(&format!("the queue pair in {state}"), || {
@@ -254,7 +254,7 @@ impl<'s, S: Station> End<'s, S> {
         cq.ack_events(1);
     }
 
-    /// No event comes.
+    /// Asserts that no event arrives.
     #[track_caller]
     pub fn expect_no_event(&self) {
         let event = self.station.wait_event(&self.channel, QUIET);
@@ -293,7 +293,7 @@ pub(crate) fn poll<S: Station>(
     }
 }
 
-/// No completion comes to any of `cqs` for [`QUIET`]. They are polled in turn, as some devices
+/// Asserts that no completion arrives at any of `cqs` for [`QUIET`]. They are polled in turn, as some devices
 /// make progress only where they are polled.
 #[track_caller]
 pub(crate) fn expect_nothing<S: Station>(station: &S, cqs: &[&Cq<S>]) {

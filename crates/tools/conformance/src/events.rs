@@ -189,7 +189,7 @@ pub fn a_channel_serves_several_queues<S: Station>(fixture: Fixture<'_, S>) -> V
     Ok(())
 }
 
-/// A wait for an event that does not come ends in time, with none.
+/// A wait without an event times out.
 pub fn a_wait_without_event_ends<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let pair = Pair::new(fixture);
     let (b, station) = (&pair.b, fixture.station());
@@ -236,7 +236,7 @@ pub fn a_sleeper_is_woken<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     Ok(())
 }
 
-/// Arm, poll once more, sleep: whenever the completion comes, it is found or raises the event
+/// Arm, poll once more, sleep: whenever the completion arrives, it is found or raises the event
 /// (ibv_req_notify_cq(3); IBTA vol. 1, 11.4.2.2).
 pub fn no_event_is_lost_between_arming_and_polling<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     const ROUNDS: u64 = 3000;

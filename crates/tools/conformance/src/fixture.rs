@@ -9,7 +9,7 @@ use adverb_verbs::{OpenError, RoleId, Station};
 use crate::end::{End, Objects};
 use crate::{NotSupported, Verdict};
 
-/// The role whose verdict counts.
+/// The role that decides the verdict.
 const MAIN: RoleId = RoleId(0);
 
 /// Opens the device once more. Contexts that are opened one after the other may be at different

@@ -161,7 +161,7 @@ pub fn inline_beyond_the_maximum_is_refused<S: Station>(fixture: Fixture<'_, S>)
     Ok(())
 }
 
-/// A device without inline receive says so when the queue pair is made (`max_inl_recv` of vendors' verbs).
+/// A device without inline receive refuses to create such a queue pair (`max_inl_recv` of vendors' verbs).
 pub fn inline_receives_are_made_or_refused_by_name<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let end = End::new(fixture, &Setup::default());
     let init = QpInit {

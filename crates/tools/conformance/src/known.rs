@@ -18,9 +18,9 @@ pub struct Known {
 pub enum Kind {
     /// The device reports that it does not have it.
     Lacks,
-    /// The device does otherwise than the rules say.
+    /// The device violates the rule.
     Departs,
-    /// It departs from the rule, and its kernel then waits so long that the case is left out.
+    /// It violates the rule, and its kernel then waits for so much time that the case is skipped.
     Stalls,
     /// It departs in some runs, or at one of two ends: passing proves nothing.
     Unsteady,

@@ -7,7 +7,7 @@
 //!
 //! Rules are cited by section of the InfiniBand specification (IBTA volume 1) or by man page of
 //! `libibverbs`. Most cases hold both ends of their connections in one role; where two parties act
-//! at the same time, helpers are further roles. All waits go through the station, so that the suite
+//! at the same time, helpers are further roles. All waits use the station, so that the suite
 //! runs in virtual time, too, and all are bounded ([`pair::PATIENCE`]).
 //!
 //! [`for_each_case`] holds the list of all cases. A device's crate makes tests of it by
@@ -385,7 +385,7 @@ pub fn names() -> Vec<&'static str> {
 /// If there is none.
 pub fn case<S: Station>(name: &str) -> Case<S> {
     let found = cases().into_iter().find(|case| case.name == name);
-    found.unwrap_or_else(|| panic!("there is no case {name}"))
+    found.unwrap_or_else(|| panic!("unknown case {name}"))
 }
 
 /// Compares a verdict with what the device is known to lack.

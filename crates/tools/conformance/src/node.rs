@@ -91,7 +91,7 @@ impl<'s, S: Station> Node<'s, S> {
         self.end.qp.post_send(&[request.with_flags(flags).to(to)])
     }
 
-    /// A datagram is sent and succeeds, but nothing comes to `there`.
+    /// Asserts that a datagram is sent successfully, but does not arrive at `there`.
     #[track_caller]
     pub(crate) fn loses(&self, to: Destination<'_>, there: &Self) {
         self.send(1, Operation::Send, (0, 64), to);
@@ -148,7 +148,7 @@ pub(crate) fn to_rts<C: Context>(context: &C, qp: &C::Qp, qkey: u32) {
     qp.modify(&rts).expect("to RTS");
 }
 
-/// Source and destination of a header, told apart as libibverbs does (ibv_init_ah_from_wc): an IPv4
+/// Source and destination of a header, distinguished as libibverbs does (ibv_init_ah_from_wc): an IPv4
 /// header in the last 20 bytes is one, if not all 40 look like a header of IPv6 and its checksum is
 /// wrong. (Within a host Soft-RoCE makes none.)
 pub(crate) fn named_ports(header: &[u8]) -> (Gid, Gid) {

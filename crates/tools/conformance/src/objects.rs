@@ -13,7 +13,7 @@ use crate::pair::{
 use crate::{Fixture, Verdict};
 use adverb_units::Span;
 
-/// Objects may be dropped in any order while requests wait; those that stay go on (the seam's
+/// Objects may be dropped in any order while requests wait; remaining ones keep working (the seam's
 /// rule for objects, `adverb_verbs::device`).
 pub fn objects_are_dropped_in_any_order_while_requests_wait<S: Station>(
     fixture: Fixture<'_, S>,
@@ -47,7 +47,7 @@ pub fn objects_are_dropped_in_any_order_while_requests_wait<S: Station>(
             2 => drop((context, pd, channel, send_cq, recv_cq, mr, qp)),
             3 => drop((channel, context, mr, qp, pd, send_cq, recv_cq)),
             _ => {
-                // The memory of requests that wait is deregistered: they fail when their turn comes.
+                // The memory of waiting requests is deregistered: they fail when they are executed.
                 drop(mr);
                 // What has left already arrives before the receive is posted, and finds none.
                 expect_nothing(station, &[&b.recv_cq]);
@@ -75,7 +75,7 @@ pub fn objects_are_dropped_in_any_order_while_requests_wait<S: Station>(
     Ok(())
 }
 
-/// A context may be dropped while its objects live; they go on (the seam's rule for objects).
+/// A context may be dropped while its objects live; they keep working (a rule of `adverb_verbs`).
 pub fn a_context_is_dropped_before_its_objects<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let pair = Pair::new(fixture);
     let (station, Pair { a, b, .. }) = (fixture.station(), pair);

@@ -9,9 +9,9 @@ use adverb_verbs::{
 use crate::Fixture;
 pub use crate::end::{End, Objects, completions, expect_both, outcomes};
 
-/// How long a case waits for what has to come.
+/// Timeout for an expected event.
 pub const PATIENCE: Span = Span::from_secs(5);
-/// How long a case watches that something does not come.
+/// How long a case watches that an event does not arrive.
 pub const QUIET: Span = Span::from_ms(20);
 /// What target memory holds before an operation.
 pub const BLANK: u8 = 0xa5;

@@ -94,12 +94,15 @@ pub(crate) fn expect_event<S: Station>(end: &End<'_, S>, expected: AsyncEvent) {
         if let Some(event) = end.context.async_event().expect("the device works") {
             return assert_eq!(event, expected);
         }
-        assert!(station.now() < deadline, "{expected:?} does not come");
+        assert!(
+            station.now() < deadline,
+            "timed out waiting for {expected:?}"
+        );
         station.sleep(SLICE);
     }
 }
 
-/// No asynchronous event comes.
+/// Asserts that no asynchronous event arrives.
 #[track_caller]
 pub(crate) fn expect_no_event<S: Station>(end: &End<'_, S>) {
     end.station().sleep(QUIET);

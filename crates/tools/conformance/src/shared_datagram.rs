@@ -74,7 +74,7 @@ impl<'s, S: Station> Bed<'s, S> {
         self.a.end.expect_sent(&[(1, WcStatus::Success)]);
     }
 
-    /// The next message comes to `qp`, in receive `wr_id`.
+    /// Asserts that the next message arrives at `qp`, in receive `wr_id`.
     #[track_caller]
     fn expect(&self, qp: &Qp<S>, wr_id: u64) {
         let got = self.b.received(1)[0];
@@ -230,7 +230,7 @@ pub fn the_limit_counts_what_datagrams_take<S: Station>(fixture: Fixture<'_, S>)
 }
 
 /// A datagram longer than the shared receive that it takes fails the queue pair that it is for, or is
-/// dropped, and writes nothing beyond; the other queue pairs go on (IBTA vol. 1, 10.2.9, 11.6.2).
+/// dropped, and writes nothing beyond; the other queue pairs keep working (IBTA vol. 1, 10.2.9, 11.6.2).
 pub fn a_shared_receive_too_small_for_its_datagram_fails_its_queue_pair_alone<S: Station>(
     fixture: Fixture<'_, S>,
 ) -> Verdict {

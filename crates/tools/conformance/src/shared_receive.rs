@@ -96,7 +96,7 @@ pub fn a_message_waits_for_a_shared_receive<S: Station>(fixture: Fixture<'_, S>)
     Ok(())
 }
 
-/// RNR retries that are exceeded at an empty shared queue fail the sender alone; the others go on
+/// RNR retries that are exceeded at an empty shared queue fail the sender alone; the others keep working
 /// (IBTA vol. 1, 9.7.5.2.8, 9.9.2.1).
 pub fn an_empty_shared_queue_exceeds_rnr_retries<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let setup = Setup {

@@ -41,7 +41,7 @@ pub fn sends_and_receives_share_a_completion_queue<S: Station>(fixture: Fixture<
     Ok(())
 }
 
-/// Completions of many queue pairs come into one queue; none is lost, each names its queue pair,
+/// Completions of many queue pairs share one queue; none is lost, each names its queue pair,
 /// and each queue pair's are in order (IBTA vol. 1, 10.8.3.1).
 pub fn many_queue_pairs_complete_into_one_queue<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     const QPS: usize = 100;

@@ -67,7 +67,7 @@ pub fn unsignaled_requests_take_slots<S: Station>(fixture: Fixture<'_, S>) -> Ve
     Ok(())
 }
 
-/// Slots come back when a completion of the same or a later request has been polled, not when the
+/// Slots are freed when a completion of the same or a later request has been polled, not when the
 /// request is done (IBTA vol. 1, 10.8.6).
 pub fn slots_come_back_when_a_later_completion_is_polled<S: Station>(
     fixture: Fixture<'_, S>,
@@ -109,7 +109,7 @@ pub fn an_unsignaled_error_completes<S: Station>(fixture: Fixture<'_, S>) -> Ver
     Ok(())
 }
 
-/// A receive queue takes as many requests as its size; slots come back when completions are
+/// A receive queue takes as many requests as its size; slots are freed when completions are
 /// polled (IBTA vol. 1, 10.8.2; ibv_post_recv(3), ENOMEM).
 pub fn a_full_receive_queue_refuses<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let (pair, _) = short(fixture);

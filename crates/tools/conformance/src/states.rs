@@ -316,7 +316,7 @@ pub fn drained_holds_requests_back_until_ready_to_send<S: Station>(
 }
 
 /// In SQD the request that has begun is finished, here one that waits for its receive; those
-/// behind it are held back (IBTA vol. 1, 10.3.1.5).
+/// behind it wait (IBTA vol. 1, 10.3.1.5).
 pub fn drained_finishes_the_request_that_has_begun<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     // 655 ms: long enough that the sender still waits when it is drained.
     let setup = Setup {

@@ -60,7 +60,7 @@ impl<C: Shareable> Subject<'_, C> {
         let board = Board::new();
         let role = |role: RoleId, links: Vec<(RoleId, Link)>| {
             let context = (self.station)().expect("open the device for a station");
-            // Several roles may outnumber the cores: what one waits for comes when others have run.
+            // With more roles than cores, an awaited event occurs when other roles have run.
             let station = HostStation::new(context, links).sharing_core(helpers > 0);
             case(Fixture::new((&station, role), self.open, &board))
         };

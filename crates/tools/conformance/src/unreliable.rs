@@ -231,7 +231,7 @@ pub fn uc_refuses_what_needs_an_answer<S: Station>(fixture: Fixture<'_, S>) -> V
 }
 
 /// A WRITE that the responder refuses vanishes: its requester succeeds, nothing is written, both
-/// sides go on (IBTA vol. 1, 9.9.3, class D).
+/// sides keep working (IBTA vol. 1, 9.9.3, class D).
 pub fn a_refused_write_of_uc_vanishes<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let pair = Pair::new(fixture)?;
     let (a, b) = (&pair.a, &pair.b);

@@ -29,7 +29,7 @@ Exit status: that of PROGRAM (128 + N if signal N ended it); 124 if its time lim
 /// The port of perftest, and of the pingpongs of libibverbs.
 const PERFTEST_PORT: u16 = 18515;
 
-/// What was typed.
+/// The parsed command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "adverb-vm",
@@ -46,16 +46,16 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Boot, run a program on the first machine, pass on what it prints and its exit status
+    /// Boot, run a program on the first machine, forward its output and exit status
     #[command(after_help = EXAMPLES)]
     Run(RunArgs),
-    /// Say what is missing here, one Debian package a line; exit status 1 if something is
+    /// List missing requirements, one Debian package per line; exit status 1 if there are any
     Check,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Machines: 1, or 2 whose network cards are joined
+    /// Number of machines: 1, or 2 with connected network cards
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub(crate) machines: u8,
 

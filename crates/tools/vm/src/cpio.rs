@@ -34,7 +34,7 @@ impl<W: Write> Writer<W> {
         Writer { to, inode: 0 }
     }
 
-    /// An entry at `path`, which has no leading slash; its folder must have come before.
+    /// Writes an entry at `path`, which has no leading slash; its folder must have been written before.
     pub(crate) fn entry(&mut self, path: &str, kind: &Kind<'_>) -> io::Result<()> {
         let (mode, content, device): (u32, &[u8], (u32, u32)) = match kind {
             Kind::Folder => (FOLDER | 0o755, &[], (0, 0)),

@@ -1,12 +1,12 @@
-//! What can go wrong with a lab.
+//! Errors of a lab.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use adverb_units::Span;
 
-/// Why a lab cannot be built, booted or used. Each is one line that names the value and, where
-/// there is one, the remedy; those of a machine add the last lines of its console.
+/// A lab cannot be built, booted or used. Each error is one line that names the value and the remedy, if any;
+/// errors of a machine add the last lines of its console.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Something that has to be installed is not: see `adverb-vm check`.
@@ -15,7 +15,7 @@ pub enum Error {
     /// A file of the host.
     #[error("{what} {}: {source}", path.display())]
     File {
-        /// What was tried.
+        /// The failed action.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -27,7 +27,7 @@ pub enum Error {
     Path {
         /// The path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: &'static str,
     },
     /// A kernel module that cannot be read.
@@ -35,18 +35,18 @@ pub enum Error {
     Module {
         /// The module.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
     /// A lab of a kind that does not exist.
     #[error("{0}")]
     Unsupported(String),
-    /// The machine is no longer there: its kernel panicked, QEMU ended or was killed.
+    /// The machine has ended: its kernel panicked, or QEMU ended or was killed.
     #[error("machine {machine} ended{how}; its console's last lines:\n{console}")]
     Ended {
         /// Its name.
         machine: String,
-        /// What is known of the end.
+        /// How it ended.
         how: String,
         /// The last lines of its console.
         console: String,
@@ -58,19 +58,19 @@ pub enum Error {
     Hung {
         /// Its name.
         machine: String,
-        /// What was waited for.
+        /// The awaited action.
         what: &'static str,
-        /// How long.
+        /// The timeout.
         patience: Span,
         /// The last lines of its console.
         console: String,
     },
-    /// The guest answered that it could not.
+    /// The guest reported a failure.
     #[error("machine {machine}: {reason}")]
     Refused {
         /// Its name.
         machine: String,
-        /// What it said.
+        /// The reason.
         reason: String,
     },
     /// A program printed more than is kept.

@@ -1,5 +1,5 @@
-//! The initramfs: the guest's `/init` with its libraries, and the kernel modules that it loads. All else the
-//! guest has from this host, over 9P.
+//! The initramfs: the guest's `/init` with its libraries, and the kernel modules that it loads. The guest has
+//! all other files from this host, over 9P.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! The guest's kernel: where it is found, and which modules it needs in which order.
+//! The guest's kernel and its modules in load order.
 //!
 //! A kernel is `vmlinuz-RELEASE` and a folder of modules. Dependencies are read from the modules
 //! themselves (section `.modinfo`), because `modules.dep` exists only where the package was
@@ -57,7 +57,7 @@ impl Kernel {
         })
     }
 
-    /// Its release, as `uname -r` says it.
+    /// Returns its release, as printed by `uname -r`.
     pub fn release(&self) -> &str {
         &self.release
     }
@@ -72,9 +72,8 @@ impl Kernel {
         self.modules.0.contains_key(module)
     }
 
-    /// These modules with all that they depend on, in an order in which they load. Names that the
-    /// kernel does not have as a module are left out: they are built in (or `rdma link add` says
-    /// that they are not there).
+    /// Returns these modules and their dependencies in load order. Names without a module are left out: they are
+    /// built in, or `rdma link add` reports that they are missing.
     pub(crate) fn load_order(&self, names: &[&str]) -> Result<Vec<Module>, Error> {
         let mut order = Vec::new();
         let mut seen = HashSet::new();

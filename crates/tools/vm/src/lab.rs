@@ -1,4 +1,4 @@
-//! One or two machines, and what is put into them.
+//! One or two machines and their configuration.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -16,8 +16,8 @@ use crate::protocol::{PeerSetup, Setup};
 use crate::qemu::{Hardware, Wire};
 use crate::{image, unpack};
 
-/// What is loaded, besides the module of the RDMA device. The kernel asks user space for what it misses, and a
-/// guest has no modprobe: what is loaded by alias (`crc32` for Soft-RoCE) is named here too.
+/// Modules to load, in addition to the RDMA device's. The guest has no modprobe for modules that the kernel
+/// requests, so modules that are loaded by alias (`crc32` for Soft-RoCE) are listed, too.
 const MODULES: [&str; 10] = [
     "virtio_pci",
     "virtio_console",
@@ -35,7 +35,7 @@ const NET_PREFIX: u32 = 24;
 pub const PEER_NAMESPACE: &str = "peer";
 /// The address of that card.
 pub const PEER_ADDRESS: &str = "10.77.0.2";
-/// That of jumbo frames: RoCE's largest path MTU, 4096 B, fits.
+/// MTU of jumbo frames, in which RoCE's largest path MTU of 4096 B fits.
 const DEFAULT_MTU: u16 = 9000;
 
 /// The kernel's RDMA devices in software.
@@ -94,7 +94,7 @@ pub struct LabSpec {
 }
 
 impl LabSpec {
-    /// One machine, whose RDMA traffic stays in its kernel.
+    /// Returns one machine, with RDMA traffic within its kernel.
     pub fn one() -> Self {
         LabSpec {
             topology: Topology::One,
@@ -107,9 +107,9 @@ impl LabSpec {
         }
     }
 
-    /// One machine with two network cards that are joined: its own, with the RDMA device, at
-    /// 10.77.0.1, and one at 10.77.0.2 in the network namespace [`PEER_NAMESPACE`], whose UDP ports
-    /// are free: the kernel's RoCE has its port for the machine's own namespace alone.
+    /// Returns one machine with two connected network cards: one with the RDMA device at 10.77.0.1, and one at
+    /// 10.77.0.2 in the network namespace [`PEER_NAMESPACE`]. The namespace's UDP ports are free, because the
+    /// kernel's RoCE uses its port only in the machine's own namespace.
     pub fn looped() -> Self {
         LabSpec {
             topology: Topology::Looped,
@@ -117,7 +117,7 @@ impl LabSpec {
         }
     }
 
-    /// Two machines, 10.77.0.1 and 10.77.0.2, whose network cards are joined.
+    /// Returns two machines, 10.77.0.1 and 10.77.0.2, with connected network cards.
     pub fn two() -> Self {
         LabSpec {
             topology: Topology::Two,
@@ -125,28 +125,28 @@ impl LabSpec {
         }
     }
 
-    /// The RDMA device of each machine; else Soft-RoCE.
+    /// Sets the RDMA device of each machine [default: Soft-RoCE].
     #[must_use]
     pub fn link_type(mut self, link_type: LinkType) -> Self {
         self.link_type = link_type;
         self
     }
 
-    /// Processors of each machine; else 2.
+    /// Sets the processors of each machine [default: 2].
     #[must_use]
     pub fn processors(mut self, processors: u32) -> Self {
         self.processors = processors;
         self
     }
 
-    /// Memory of each machine, in whole MiB; else 1 GiB.
+    /// Sets the memory of each machine, in whole MiB [default: 1 GiB].
     #[must_use]
     pub fn memory(mut self, memory: Bytes) -> Self {
         self.memory = memory;
         self
     }
 
-    /// MTU of each machine's `eth0`, in bytes; else 9000. RoCE's path MTU (256 to 4096) is the
+    /// Sets the MTU of each machine's `eth0`, in bytes [default: 9000]. RoCE's path MTU (256 to 4096) is the
     /// largest that fits with its headers: 4096 from 4176 on, 1024 with Ethernet's usual 1500.
     #[must_use]
     pub fn mtu(mut self, mtu: u16) -> Self {
@@ -161,8 +161,8 @@ impl LabSpec {
         self
     }
 
-    /// The `adverb-vm` program, which is the guest's `/init`; else it is looked for beside the
-    /// running program and one folder up, where cargo puts it for tests.
+    /// Sets the path of the `adverb-vm` program, which is the guest's `/init` [default: next to the running
+    /// program or one folder up, where cargo puts it for tests].
     #[must_use]
     pub fn init(mut self, program: impl Into<PathBuf>) -> Self {
         self.init = Some(program.into());
@@ -278,7 +278,7 @@ impl LabSpec {
 /// Machines that run; they end with it.
 pub struct Lab {
     machines: Vec<Machine>,
-    /// The image and the sockets of the link; after the machines, whom they serve.
+    /// The image and the sockets of the link; dropped after the machines that use them.
     _folder: TempDir,
 }
 
@@ -297,7 +297,7 @@ impl Lab {
     }
 }
 
-/// The kernel as it is booted: in the cache, else, where this user has none, in the lab's folder.
+/// Returns the uncompressed kernel, in the cache, or in the lab's folder if this user has no cache.
 fn unpacked(kernel: &Kernel, folder: &Path) -> Result<PathBuf, Error> {
     let cached = cache().map(|cache| unpack::bootable(kernel.image(), &cache.join("unpacked")));
     match cached {
@@ -314,7 +314,7 @@ fn find_init() -> Result<PathBuf, Error> {
     let mut near = folders.map(|dir| dir.join("adverb-vm"));
     near.find(|path| path.is_file()).ok_or_else(|| {
         Error::Missing(format!(
-            "the program adverb-vm beside {}; `cargo build -p adverb-vm` makes it",
+            "the program adverb-vm next to {}; `cargo build -p adverb-vm` builds it",
             program.display()
         ))
     })

@@ -23,8 +23,8 @@
 //! For comparisons between programs in it, a machine is quiet: its `/init` sleeps until it is asked
 //! for something, nothing else runs, the clock is the TSC, and nothing is mitigated or watched.
 //!
-//! Figures measured in such a machine are those of an emulated processor: they say that something
-//! works, never how fast it is.
+//! Figures measured in such a machine belong to an emulated processor: they show that something works, but not
+//! how fast it is.
 
 mod console;
 mod cpio;

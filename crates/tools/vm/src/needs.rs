@@ -1,4 +1,4 @@
-//! What has to be installed, by Debian package.
+//! Requirements, by Debian package.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ pub fn missing() -> Vec<Need> {
     if cfg!(not(target_arch = "x86_64")) {
         return vec![Need {
             package: "a host of architecture x86-64",
-            purpose: "whose programs the machines run; this one is of another",
+            purpose: "the machines run programs of this host, which has another architecture",
         }];
     }
     let mut needs: Vec<Need> = PROGRAMS

@@ -4,7 +4,7 @@ use adverb_units::Span;
 
 use crate::protocol::Ending;
 
-/// How long a program runs at most unless it says otherwise.
+/// Default maximum run time of a program.
 const DEFAULT_LIMIT: Span = Span::from_secs(60);
 
 /// A program for a machine, with arguments, environment and time limit.
@@ -75,6 +75,6 @@ pub enum Progress {
     Stdout(Vec<u8>),
     /// It wrote this to its standard error.
     Stderr(Vec<u8>),
-    /// It ended; there is no more.
+    /// It ended.
     Ended(Ending),
 }

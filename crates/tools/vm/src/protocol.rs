@@ -1,4 +1,4 @@
-//! What the harness and a guest's `/init` say to each other over the virtio-serial port.
+//! The protocol between the harness and a guest's `/init` over the virtio-serial port.
 //!
 //! A frame is its length (u32, little-endian) and that many bytes, at most [`MAX_FRAME`]: one
 //! [`Request`] towards the guest or one [`Event`] towards the harness, in postcard's encoding. Each
@@ -20,7 +20,7 @@ pub(crate) const MODULES: &str = "/modules";
 /// The name of this host's file tree among a guest's 9P devices.
 pub(crate) const HOST_FILES: &str = "host";
 
-/// One thing that was asked for.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct JobId(pub(crate) u32);
 

@@ -40,13 +40,13 @@ const KERNEL_OPTIONS: [&str; 13] = [
     "mitigations=off",
     "lsm=capability",
     "audit=0",
-    // Neither watched nor tested: an emulated processor may well stand still for a while.
+    // Without watchdogs and tests: an emulated processor may stop for a while.
     "nowatchdog",
     "cryptomgr.notests",
     "initcall_blacklist=crypto_kdf108_init",
 ];
 
-/// This host's files. Numbers of inodes are mapped: those of several file systems may be the same.
+/// This host's files. Inode numbers are remapped, because several file systems may use the same ones.
 const HOST_FILES_OPTION: &str =
     "local,id=files,path=/,security_model=none,readonly=on,multidevs=remap";
 

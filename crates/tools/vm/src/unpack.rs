@@ -22,8 +22,8 @@ const PAYLOAD_LENGTH: usize = 0x24c;
 const SECTOR: usize = 512;
 /// The unpacked length, which the build appends to all formats that do not have it themselves.
 const APPENDED: usize = size_of::<u32>();
-/// The note of a kernel that says where it is entered without its own unpacker (PVH), and the
-/// notes' owner.
+/// The type of the ELF note with the PVH entry point, by which a kernel is entered without its own
+/// decompressor, and the note's owner.
 const PHYS32_ENTRY: u32 = 18;
 const XEN: &[u8] = b"Xen";
 
@@ -34,9 +34,8 @@ const FORMATS: [(&[u8], &str, usize); 3] = [
     (b"\x1f\x8b", "gzip", 0),
 ];
 
-/// The kernel to boot: `vmlinuz` unpacked into `folder`, where it may be already, or `vmlinuz`
-/// itself if its format is not known, its unpacker not installed or the kernel not one that can be
-/// entered unpacked.
+/// Returns the kernel to boot: `vmlinuz` unpacked into `folder` (or found there), or `vmlinuz` itself if its
+/// format is unknown, the decompressor is not installed, or the kernel cannot be entered uncompressed.
 pub(crate) fn bootable(vmlinuz: &Path, folder: &Path) -> Result<PathBuf, Error> {
     let name = cached_name(vmlinuz).map_err(io_error("cannot read", vmlinuz))?;
     let unpacked = folder.join(name);

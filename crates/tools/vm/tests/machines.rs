@@ -21,7 +21,7 @@ fn spec(spec: LabSpec) -> LabSpec {
     spec.init(env!("CARGO_BIN_EXE_adverb-vm"))
 }
 
-/// Boots a lab, or says past the harness why it cannot.
+/// Boots a lab, or prints why it cannot, past the harness.
 fn boot(test: &str, wanted: LabSpec, programs: &[(&str, &str)]) -> Option<Lab> {
     let mut absent: Vec<String> = missing().iter().map(ToString::to_string).collect();
     for (program, package) in programs {
@@ -78,7 +78,7 @@ fn exchange(server: (&Machine, &[&str]), client: (&Machine, &[&str])) -> String 
 /// The number in a column of perftest's table, by the beginning of the column's name.
 fn column(table: &str, name: &str) -> f64 {
     let mut lines = table.lines().skip_while(|line| !line.contains(name));
-    // Columns are aligned by eye, but their order is that of the values; names have no spaces.
+    // Columns are not aligned exactly, but names and values have the same order; names have no spaces.
     let names = lines.next().expect("a header").split_whitespace();
     let values = lines.next().expect("a row").split_whitespace();
     let found = names
@@ -310,7 +310,7 @@ fn two_machines() {
     assert!(two.run(&program("ip", &["link"])).unwrap().success());
 }
 
-/// RoCE's path MTU, in bytes, as the driver says it.
+/// RoCE's path MTU in bytes, as the driver reports it.
 fn active_mtu(machine: &Machine) -> u32 {
     let seen = text(&machine.run(&program("ibv_devinfo", &[])).unwrap());
     let mut lines = seen

@@ -6,7 +6,7 @@
 //!
 //! Each client keeps *trains* outstanding: lists of requests on one queue pair. Each request is the next
 //! step of an operation, which occupies a *lane* of the train. Only the last request is signaled: its
-//! completion stands for all, because a reliable connection executes them in order. Then each lane
+//! completion covers all, because a reliable connection executes them in order. Then each lane
 //! checks the result of its step, and the train is posted again.
 
 mod client;
@@ -27,7 +27,7 @@ use adverb_workload::pattern::{Part, Pattern};
 use item_server::ItemServer;
 use layout::Layout;
 
-/// Most requests that a client posts at a time.
+/// Maximum number of requests that a client posts at once.
 const MAX_LIST: u32 = 32;
 
 /// Items that clients look up and lock without the server's CPU.

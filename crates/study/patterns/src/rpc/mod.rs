@@ -28,7 +28,7 @@ use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::Schedule;
 use adverb_workload::pattern::{Posting, Timing};
 
-/// Most requests that a server core takes at a time.
+/// Maximum number of requests that a server core takes at once.
 pub const MAX_BATCH: u32 = 32;
 /// Timeout for another member's request or answer, after which it counts as lost.
 const PATIENCE: Span = Span::from_secs(10);
@@ -186,7 +186,7 @@ impl Rpc {
         }
     }
 
-    /// Returns the number of requests that a core takes at a time. A store takes more than it posts, so
+    /// Returns the number of requests that a core takes at once. A store takes more than it posts, so
     /// that the loads of several lookups overlap, as in HERD's pipeline.
     fn batch(&self) -> u32 {
         match self.service {

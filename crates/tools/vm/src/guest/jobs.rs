@@ -19,7 +19,7 @@ use crate::protocol::{CHUNK, Ending, Event, JobId, Run, Stream};
 pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
 /// How long output may still come after its program ended: a descendant that left the process
-/// group may hold the pipe open for ever.
+/// group may hold the pipe open indefinitely.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The jobs that run. Each is known by the sender that has it killed.
@@ -33,7 +33,7 @@ enum Wakeup {
 }
 
 impl Jobs {
-    /// Starts a program; all that becomes of it goes through `reply`.
+    /// Starts a program; its events are sent through `reply`.
     pub(super) fn start(&self, run: Run, reply: Reply) {
         let (wake, woken) = mpsc::channel();
         self.with(|jobs| jobs.insert(reply.job, wake.clone()));
@@ -117,7 +117,7 @@ fn kill(group: Pid) {
     let _ = kill_process_group(group, Signal::KILL);
 }
 
-/// Sends both streams as they come; the receiver gets a word at the end of each.
+/// Forwards both streams; the receiver is notified of the end of each.
 fn pump_all(child: &mut Child, reply: &Reply) -> Receiver<()> {
     let (done, drained) = mpsc::channel();
     let stdout = child.stdout.take().expect("stdout is piped");

@@ -39,7 +39,7 @@ impl Reply {
         Reply { port, job }
     }
 
-    /// Sends an event. The harness being gone is no error: the reader of requests ends the guest.
+    /// Sends an event. It is not an error if the harness is gone: the reader of requests ends the guest.
     fn send(&self, event: &Event) {
         let port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = write_frame(&*port, self.job, event) {
@@ -47,7 +47,7 @@ impl Reply {
         }
     }
 
-    /// Ends a job that has nothing to say but how it went.
+    /// Ends a job that has no output but its result.
     fn finish(&self, result: anyhow::Result<()>) {
         self.send(&match result {
             Ok(()) => Event::Done,
@@ -57,7 +57,7 @@ impl Reply {
 }
 
 /// Is process 1 of a guest: returns only where it cannot power the machine off, for instance
-/// because this is no guest.
+/// because this is not a guest.
 pub fn run_init() -> ExitCode {
     if std::process::id() != 1 {
         eprintln!("error: {INIT_NAME} runs as process 1 of a machine that adverb-vm boots");

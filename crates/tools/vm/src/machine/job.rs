@@ -49,7 +49,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Waits for the program to do something. After [`Progress::Ended`] there is no more to ask.
+    /// Waits for the program's next event. [`Progress::Ended`] is the last one.
     ///
     /// # Errors
     /// The program cannot be started; the machine is gone or does not answer.
@@ -91,7 +91,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Kills the program and its descendants; [`Job::output`] then says how it ended.
+    /// Kills the program and its descendants; [`Job::output`] then returns how it ended.
     ///
     /// # Errors
     /// The machine is gone or does not answer.

@@ -114,7 +114,7 @@ impl Machine {
     ///
     /// # Errors
     /// The program cannot be started or prints more than 64 MiB; the machine is gone or does not
-    /// answer. A program that fails or reaches its limit is no error: see [`Output::ending`].
+    /// answer. A program that fails or reaches its limit is not an error: see [`Output::ending`].
     pub fn run(&self, program: &Program) -> Result<Output, Error> {
         self.start_program(program)?.output()
     }

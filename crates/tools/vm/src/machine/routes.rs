@@ -1,4 +1,4 @@
-//! Which of the guest's answers is for whom.
+//! Routes the guest's answers to the waiting requests.
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::protocol::{Event, JobId, read_frame};
 
-/// Where the events of each job go; none at all once the machine has ended.
+/// Receivers of each job's events; `None` once the machine has ended.
 #[derive(Clone)]
 pub(super) struct Routes(Arc<Mutex<Option<Waiting>>>);
 
-/// Who waits for the events of which job.
+/// The receivers of the jobs' events.
 type Waiting = HashMap<JobId, Sender<Event>>;
 
 impl Routes {
@@ -53,7 +53,7 @@ impl Routes {
     }
 }
 
-/// A request whose answers are awaited; they are dropped with it.
+/// A request that waits for answers, which are dropped with it.
 pub(super) struct Pending<'a> {
     routes: &'a Routes,
     pub(super) job: JobId,
