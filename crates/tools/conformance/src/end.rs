@@ -293,6 +293,21 @@ pub(crate) fn poll<S: Station>(
     }
 }
 
+/// Asserts that request `first` of `end` ends in RETRY_EXC within [`PATIENCE`], and later ones are flushed.
+#[track_caller]
+pub(crate) fn retries_exceeded<S: Station>(
+    end: &End<'_, S>,
+    setup: &Setup,
+    first: u64,
+    behind: &[u64],
+) {
+    assert!(setup.retry_time() * 4 < PATIENCE, "the retries take longer");
+    end.expect_sent(&[(first, WcStatus::RetryExcErr)]);
+    let flushed: Vec<_> = behind.iter().map(|i| (*i, WcStatus::WrFlushErr)).collect();
+    end.expect_sent(&flushed);
+    end.expect_state(QpState::Err);
+}
+
 /// Asserts that no completion arrives at any of `cqs` for [`QUIET`]. They are polled in turn, as some devices
 /// make progress only where they are polled.
 #[track_caller]

@@ -2,27 +2,12 @@
 
 use adverb_verbs::{MemoryRegion, Operation, QpState, QueuePair, Station, WcStatus};
 
+use crate::end::retries_exceeded;
 use crate::pair::{
-    BLANK, End, Objects, PATIENCE, Pair, SIGNALED, Setup, UNSIGNALED, address_of, to_init, to_rtr,
-    to_rts,
+    BLANK, Objects, Pair, SIGNALED, Setup, UNSIGNALED, address_of, to_init, to_rtr, to_rts,
 };
 use crate::states::{exchange, to};
 use crate::{Fixture, Verdict};
-
-/// Request `first` of `end` ends in RETRY_EXC within [`PATIENCE`], and those behind it are flushed.
-#[track_caller]
-pub(crate) fn retries_exceeded<S: Station>(
-    end: &End<'_, S>,
-    setup: &Setup,
-    first: u64,
-    behind: &[u64],
-) {
-    assert!(setup.retry_time() * 4 < PATIENCE, "the retries take longer");
-    end.expect_sent(&[(first, WcStatus::RetryExcErr)]);
-    let flushed: Vec<_> = behind.iter().map(|i| (*i, WcStatus::WrFlushErr)).collect();
-    end.expect_sent(&flushed);
-    end.expect_state(QpState::Err);
-}
 
 /// If only one side was reset and connected again, packets of the other have unexpected PSNs: its requests
 /// end with RETRY_EXC, and neither side gets a stale completion (IBTA vol. 1, 9.7.1,

@@ -5,8 +5,7 @@ use adverb_verbs::{
     Station, WcStatus, WrId,
 };
 
-use crate::end::expect_nothing;
-use crate::lost_peer::retries_exceeded;
+use crate::end::{expect_nothing, retries_exceeded};
 use crate::pair::{
     BLANK, End, Objects, PATIENCE, Pair, SIGNALED, Setup, completions, connect, outcomes,
 };

@@ -6,8 +6,7 @@ use adverb_verbs::{
     WcStatus, WorkCompletion,
 };
 
-use crate::end::End;
-use crate::lost_peer::retries_exceeded;
+use crate::end::{End, retries_exceeded};
 use crate::pair::{
     ALL, BLANK, Pair, SIGNALED, Setup, UNSIGNALED, address_of, expect_both, to_init, to_rtr, to_rts,
 };
