@@ -171,9 +171,9 @@ fn what_cannot_be_is_one_line() {
         let ended = Place::new().run(&format!("connect {command}"));
         ended.refused(2).to_owned()
     };
-    assert_snapshot!(refused("--connections 0"), @"error: --connections 0: expected 1 to 1000");
-    assert_snapshot!(refused("--connections 1001"), @"error: --connections 1001: expected 1 to 1000");
-    assert_snapshot!(refused("--agents 0"), @"error: --agents 0: expected 1 to 64");
+    assert_snapshot!(refused("--connections 0"), @"error: --connections: invalid count '0': expected a whole number from 1 to 1000");
+    assert_snapshot!(refused("--connections 1001"), @"error: --connections: invalid count '1001': expected a whole number from 1 to 1000");
+    assert_snapshot!(refused("--agents 0"), @"error: --agents: invalid count '0': expected a whole number from 1 to 64");
     assert_snapshot!(refused("--rnr-retry 7"), @"error: --rnr-retry 7: 7 means without end, so that nothing fails; expected 0 to 6");
     assert_snapshot!(refused("--rnr-retry 8"), @"error: --rnr-retry: invalid retry count '8': expected 0 to 7");
     assert_snapshot!(refused("--size 1K"), @"error: region of 1 KiB: this device has regions up to 256 GiB, the messages need 4 KiB");

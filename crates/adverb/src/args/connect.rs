@@ -8,6 +8,7 @@ use super::format::{Format, format};
 use super::out::OutArgs;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
+use super::value::count;
 
 /// Measure the life of connections: each step of set-up, use and break-down
 ///
@@ -40,16 +41,16 @@ Examples:
 )]
 pub(crate) struct ConnectArgs {
     /// Connections, all of which exist at the same time, 1 to 1000
-    #[arg(long, value_name = "N", default_value = "100")]
+    #[arg(long, value_name = "N", default_value = "100", value_parser = count::<u32, _>(1..=1000))]
     pub(crate) connections: u32,
 
     /// Passive roles, to which a listener hands the connections in turn, 1 to 64 [default: one, without a
     /// listener]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32, _>(1..=64))]
     pub(crate) agents: Option<u32>,
 
     /// Messages after the first one on each connection, 0 to 100000
-    #[arg(long, value_name = "N", default_value = "10")]
+    #[arg(long, value_name = "N", default_value = "10", value_parser = count::<u32, _>(0..=100_000))]
     pub(crate) messages: u32,
 
     /// Memory that each end of a connection allocates and registers: 4K to 1G and beyond

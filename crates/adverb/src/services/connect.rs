@@ -12,13 +12,6 @@ use super::words::counted;
 use crate::args::ConnectArgs;
 use crate::sink::Table;
 
-/// Connections at most.
-const MOST_CONNECTIONS: u32 = 1000;
-/// Agents at most.
-const MOST_AGENTS: u32 = 64;
-/// Further messages at most.
-const MOST_MESSAGES: u32 = 100_000;
-
 /// `adverb connect`.
 pub(crate) fn connect(points: &[ConnectArgs]) -> anyhow::Result<()> {
     let args = &points[0];
@@ -34,16 +27,6 @@ pub(crate) fn connect(points: &[ConnectArgs]) -> anyhow::Result<()> {
 }
 
 fn cell(args: &ConnectArgs) -> anyhow::Result<Cell> {
-    for (what, given, least, most) in [
-        ("--connections", args.connections, 1, MOST_CONNECTIONS),
-        ("--agents", args.agents.unwrap_or(1), 1, MOST_AGENTS),
-        ("--messages", args.messages, 0, MOST_MESSAGES),
-    ] {
-        if !(least..=most).contains(&given) {
-            let reason = format!("{what} {given}: expected {least} to {most}");
-            return Err(Usage(reason).into());
-        }
-    }
     if args.rnr_retry == Some(RetryCount::MAX) {
         let reason = "--rnr-retry 7: 7 means without end, so that nothing fails; expected 0 to 6";
         return Err(Usage(reason.to_owned()).into());
