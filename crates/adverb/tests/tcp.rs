@@ -205,3 +205,20 @@ fn the_passive_side_runs_at_a_server_and_the_record_names_its_host() {
         ended.talk
     );
 }
+
+#[test]
+fn reports_and_comparisons_keep_tcp_apart() {
+    let place = Place::new();
+    for device in ["tcp", "soft"] {
+        let args = format!("ping --op send --iters 50 --device {device} --out {device}");
+        place.run(&args).ok();
+    }
+    let page = std::fs::read_to_string(place.path("tcp/report.html")).unwrap();
+    assert!(page.contains("TCP is the baseline, not RDMA"));
+    let ended = place.run("compare soft tcp");
+    let line = ended.refused(2);
+    assert!(
+        line.contains("soft and tcp are different devices"),
+        "{line}"
+    );
+}
