@@ -123,9 +123,6 @@ impl Loop {
             }
             if by_fifo {
                 self.port.tasks.run_all();
-                if let Some(udp) = &self.port.udp {
-                    udp.open_peer_sockets();
-                }
                 self.take_faults();
                 self.port.drive();
             } else {

@@ -17,7 +17,7 @@ use libc::{
 use crate::shm::layout::{MAX_QP, qpn_of};
 
 /// Returns a BPF statement.
-pub(super) const fn statement(code: u32, k: u32) -> libc::sock_filter {
+const fn statement(code: u32, k: u32) -> libc::sock_filter {
     jump(code, k, 0, 0)
 }
 

@@ -11,8 +11,8 @@
 //! Several packets pass for one only if all 32 bits of an ICRC agree by chance. The ICRC also covers the IP
 //! identification, which a socket does not see. If that were searched for, too, 16 of the 32 bits would be
 //! lost, which is too few. So boundaries come from the ICRC only while the identification can be predicted:
-//! this device and some other implementations begin a batch with 0, or with one more than the previous batch
-//! ([`super::ip_id`]). After a loss it is a little larger.
+//! this device begins a batch with 0, some other implementations with one more than the previous batch. After a
+//! loss it is a little larger.
 
 use adverb_transport::PACKET_SPACE;
 use adverb_wire::frame::Flow;

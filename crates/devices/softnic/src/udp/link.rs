@@ -12,10 +12,10 @@ use adverb_transport::{
 use adverb_units::Time;
 use adverb_verbs::{Lkey, QpAttr, QpState, SendFlags, SendRequest, WcOpcode, WcStatus, WrId};
 
+use super::datagrams::Target;
 use super::delayed_ack::{Caller, DelayedAck};
 use super::host::Endpoint;
 use super::memory::{Reach, Regions};
-use super::peer_sockets::Route;
 use super::transport::{ConnectedTransport, LocalEnd};
 use super::tx_batch::{Room, TxBatch};
 use crate::shm::copy::gather_inline;
@@ -59,7 +59,7 @@ pub(super) enum Stop {
 pub(super) struct Link {
     pub(super) qp: Arc<dyn Endpoint>,
     pub(super) transport: ConnectedTransport,
-    pub(super) route: Route,
+    target: Target,
     /// Send requests without a known completion, oldest first.
     posted: VecDeque<Posted>,
     /// `None` if it uses a shared receive queue.
@@ -70,8 +70,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects to the peer named by `rtr`, through `route`.
-    pub(super) fn new(qp: &Arc<dyn Endpoint>, rtr: &QpAttr, route: Route, window: u32) -> Self {
+    /// Connects to the peer named by `rtr`, whose socket is `target`.
+    pub(super) fn new(qp: &Arc<dyn Endpoint>, rtr: &QpAttr, target: Target, window: u32) -> Self {
         let own = LocalEnd {
             qpn: qp.qpn(),
             service: qp.service(),
@@ -93,7 +93,7 @@ impl Link {
         Link {
             qp: qp.clone(),
             transport: ConnectedTransport::new(&own, rtr, receives),
-            route,
+            target,
             posted: VecDeque::new(),
             ahead,
             is_listed: false,
@@ -102,7 +102,7 @@ impl Link {
     }
 
     pub(super) fn peer_ip(&self) -> IpAddr {
-        self.route.target.to.to.ip()
+        self.target.to.to.ip()
     }
 
     /// Returns the local memory that this queue pair may access.
@@ -248,7 +248,7 @@ impl Link {
             let Some(length) = built else {
                 return Stop::Done;
             };
-            if tx.add(&self.route, length) == Room::Full {
+            if tx.add(&self.target, length) == Room::Full {
                 return Stop::Full;
             }
         }

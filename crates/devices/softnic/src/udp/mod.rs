@@ -32,11 +32,9 @@ mod filter;
 mod gro;
 mod groups;
 mod host;
-mod ip_id;
 mod link;
 mod memory;
 mod message_header;
-mod peer_sockets;
 mod rx_batch;
 mod socket;
 mod totals;
@@ -70,12 +68,10 @@ use groups::Joined;
 pub(crate) use groups::ReachError;
 pub(crate) use host::{Endpoint, Host};
 use memory::Regions;
-use peer_sockets::SocketOpener;
 use rustix::event::{PollFd, PollFlags, epoll};
 use socket::RoceSocket;
 
 use crate::shm::datagram_ring::FRONT;
-use crate::shm::sync::lock;
 
 /// Bytes that the kernel charges to the socket's buffer per packet in addition to the payload, with rounding.
 const PACKET_OVERHEAD: usize = 768;
@@ -91,7 +87,6 @@ pub(crate) struct Udp {
     /// waits, an epoll entry makes each packet 5 % slower.
     groups: OwnedFd,
     driver: Mutex<Driver>,
-    opener: Mutex<SocketOpener>,
     /// Number of connected queue pairs; at 0 there is nothing to drive.
     links: AtomicUsize,
     /// Number of turns by threads other than the engine, which drives only while these take none.
@@ -134,7 +129,6 @@ impl Udp {
             socket,
             groups,
             driver: Mutex::new(driver),
-            opener: Mutex::default(),
             links: AtomicUsize::new(0),
             turns: AtomicU64::new(0),
             engine_until: AtomicU64::new(0),
@@ -190,19 +184,6 @@ impl Udp {
         // Requests that were waiting for the new state may be sent now.
         self.send_posted(driver, (host, Regions::of(host)));
         Ok(())
-    }
-
-    /// Opens the missing connected sockets; until then packets are sent through the main socket. Called on the
-    /// engine's thread, which is in the device's network namespace.
-    pub(crate) fn open_peer_sockets(&self) {
-        let missing = self.driver().take_peers_without_socket();
-        for to in missing {
-            // Without one (no file descriptors left, for example) the main socket continues to be used.
-            let socket = lock(&self.opener).open(self.own.ip(), to);
-            if let Ok(socket) = socket {
-                self.driver().add_peer_socket(socket);
-            }
-        }
     }
 
     /// Returns the 40 bytes that a UD receive gets before the payload of a message from this host, whose packet

@@ -1,16 +1,16 @@
 //! The transmit batch: consecutive packets to one peer are sent by one system call (GSO).
 
-use adverb_verbs::Impairment;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use adverb_transport::{PACKET_SPACE, PacketBuffer};
+use adverb_verbs::Impairment;
 use adverb_wire::icrc;
 use adverb_wire::ipv4::{Fragmentation, Unseen};
 
+use super::datagrams::Target;
 use super::faults::{FaultInjector, Verdict};
-use super::peer_sockets::Route;
 use super::socket::{MAX_SEGMENTS, RoceSocket, is_refusal, refuses_gso};
 
 /// Maximum length of a batch in bytes: an IP packet without its headers.
@@ -42,7 +42,7 @@ enum Gso {
     Off,
 }
 
-/// Peers whose route refuses GSO, which only a failed send reveals.
+/// Peers to which the kernel refuses GSO, which only a failed send reveals.
 #[derive(Debug, Default)]
 struct NoGso(Vec<IpAddr>);
 
@@ -66,20 +66,10 @@ impl NoGso {
     }
 }
 
-/// Returns the identification of the packet at index `place` of the next batch.
-fn identification(route: &Route, gso: Gso, place: usize) -> u16 {
-    let ip_id = &route.socket.ip_id;
-    let farther = match gso {
-        Gso::On => place as u16,
-        Gso::Off => ip_id.after(place),
-    };
-    ip_id.next().wrapping_add(farther)
-}
-
 /// A packet that does not fit into the batch, while the socket takes no more: the first one of the next batch.
 #[derive(Clone, Debug)]
 struct Held {
-    route: Route,
+    target: Target,
     /// Length without the ICRC.
     length: usize,
 }
@@ -87,10 +77,10 @@ struct Held {
 /// One batch: packets of one length (the last may be shorter) to one peer.
 #[derive(Debug)]
 pub(super) struct TxBatch {
-    main: Arc<RoceSocket>,
+    socket: Arc<RoceSocket>,
     bytes: Vec<u8>,
-    /// Route of this batch, else of the previous one: the next one usually has the same.
-    route: Option<Route>,
+    /// Destination of this batch, else of the previous one.
+    target: Option<Target>,
     gso: Gso,
     /// Length of each packet except the last.
     segment: usize,
@@ -99,21 +89,19 @@ pub(super) struct TxBatch {
     /// Stored in `bytes` after the batch.
     held: Option<Held>,
     no_gso: NoGso,
-    impaired: Option<Box<FaultInjector<Route>>>,
+    impaired: Option<Box<FaultInjector<Target>>>,
     fronts: icrc::Fronts,
-    /// Connected sockets whose next identification is unknown: they must not be used any more.
-    pub(super) lost: Vec<Arc<RoceSocket>>,
     /// Packets that the kernel refused: no route, no permission, too long.
     pub(super) refused: u64,
 }
 
 impl TxBatch {
-    /// Makes an empty batch; packets without a connected socket are sent through `main`.
-    pub(super) fn new(main: &Arc<RoceSocket>) -> Self {
+    /// Makes an empty batch, which is sent through `socket`.
+    pub(super) fn new(socket: &Arc<RoceSocket>) -> Self {
         TxBatch {
-            main: main.clone(),
+            socket: socket.clone(),
             bytes: vec![0; MOST + PACKET_SPACE],
-            route: None,
+            target: None,
             gso: Gso::On,
             segment: 0,
             count: 0,
@@ -122,14 +110,13 @@ impl TxBatch {
             no_gso: NoGso::default(),
             impaired: None,
             fronts: icrc::Fronts::default(),
-            lost: Vec::new(),
             refused: 0,
         }
     }
 
-    /// Returns the socket that receives from all peers.
-    pub(super) fn main(&self) -> &RoceSocket {
-        &self.main
+    /// Returns the main socket.
+    pub(super) fn socket(&self) -> &RoceSocket {
+        &self.socket
     }
 
     /// Injects faults into all further packets.
@@ -137,7 +124,7 @@ impl TxBatch {
         self.impaired = Some(Box::new(FaultInjector::random(how)));
     }
 
-    pub(super) fn impaired(&self) -> Option<&FaultInjector<Route>> {
+    pub(super) fn impaired(&self) -> Option<&FaultInjector<Target>> {
         self.impaired.as_deref()
     }
 
@@ -155,29 +142,29 @@ impl TxBatch {
 
     /// Adds the packet of `length` bytes that was built at [`TxBatch::place`]. If the result is `Full`, the
     /// packet is kept, and the next one may be built only after [`TxBatch::flush`] has returned `Free`.
-    pub(super) fn add(&mut self, route: &Route, length: usize) -> Room {
+    pub(super) fn add(&mut self, target: &Target, length: usize) -> Room {
         match self.impaired {
-            None => self.admit(route, length),
-            Some(_) => self.add_impaired(route, length),
+            None => self.admit(target, length),
+            Some(_) => self.add_impaired(target, length),
         }
     }
 
     /// The same, with fault injection.
     #[cold]
-    fn add_impaired(&mut self, route: &Route, length: usize) -> Room {
+    fn add_impaired(&mut self, target: &Target, length: usize) -> Room {
         let Some(impaired) = &mut self.impaired else {
-            return self.admit(route, length);
+            return self.admit(target, length);
         };
         let packet = &self.bytes[self.length..][..length + icrc::LEN];
-        let verdict = impaired.judge(route, || {
+        let verdict = impaired.judge(target, || {
             let mut alone = packet.to_vec();
-            icrc::seal(&route.target.flow, unseen(0), &mut alone, length)
+            icrc::seal(&target.flow, unseen(0), &mut alone, length)
                 .expect("there is room for the ICRC");
             alone
         });
         let is_due = impaired.is_due();
         let room = match verdict {
-            Verdict::Pass => self.admit(route, length),
+            Verdict::Pass => self.admit(target, length),
             Verdict::Drop => Room::Free,
         };
         // A delayed packet that is due is sent between its predecessors and its successors.
@@ -188,21 +175,19 @@ impl TxBatch {
     }
 
     #[inline]
-    fn admit(&mut self, route: &Route, length: usize) -> Room {
-        let is_same = self.route.as_ref().is_some_and(|last| last.is(route));
+    fn admit(&mut self, target: &Target, length: usize) -> Room {
         if self.count == 0 {
-            if !is_same {
-                self.route = Some(route.clone());
-            }
+            self.target = Some(*target);
             self.segment = length + icrc::LEN;
-            self.gso = self.no_gso.gso_to(route.target.to.to.ip());
-            return self.put(route, length);
+            self.gso = self.no_gso.gso_to(target.to.to.ip());
+            return self.put(target, length);
         }
+        let is_same = self.target.is_some_and(|last| last.to == target.to);
         if is_same && length + icrc::LEN <= self.segment {
-            return self.put(route, length);
+            return self.put(target, length);
         }
-        let route = route.clone();
-        self.held = Some(Held { route, length });
+        let target = *target;
+        self.held = Some(Held { target, length });
         self.start_next()
     }
 
@@ -212,19 +197,22 @@ impl TxBatch {
         if self.send() == Room::Full {
             return Room::Full;
         }
-        let Some(Held { route, length }) = self.held.take() else {
+        let Some(Held { target, length }) = self.held.take() else {
             return Room::Free;
         };
         self.bytes.copy_within(end..end + length, 0);
-        self.admit(&route, length)
+        self.admit(&target, length)
     }
 
     /// Appends the packet that follows the batch in the buffer to the batch.
-    fn put(&mut self, route: &Route, length: usize) -> Room {
+    fn put(&mut self, target: &Target, length: usize) -> Room {
         let whole = length + icrc::LEN;
-        let unseen = unseen(identification(route, self.gso, self.count));
+        let identification = match self.gso {
+            Gso::On => self.count as u16,
+            Gso::Off => 0,
+        };
         let buffer = &mut self.bytes[self.length..];
-        let sealed = (self.fronts).seal(&route.target.flow, unseen, buffer, length);
+        let sealed = (self.fronts).seal(&target.flow, unseen(identification), buffer, length);
         sealed.expect("the place has room for the ICRC");
         self.count += 1;
         self.length += whole;
@@ -259,100 +247,63 @@ impl TxBatch {
     /// Sends the delayed packets that are due.
     #[cold]
     fn send_delayed(&mut self) {
-        let (impaired, refused) = (&mut self.impaired, &mut self.refused);
-        impaired.iter_mut().for_each(|impaired| {
-            impaired.release(|delayed| {
-                let Route { socket, target } = &delayed.route;
-                match socket.send(target.to, &delayed.bytes, delayed.bytes.len()) {
-                    Err(e) if is_refusal(&e) => *refused += 1,
-                    Err(_) => return false,
-                    Ok(()) => {}
-                }
-                true
-            });
+        let Some(impaired) = &mut self.impaired else {
+            return;
+        };
+        impaired.release(|delayed| {
+            let bytes = &delayed.bytes;
+            match self.socket.send(delayed.route.to, bytes, bytes.len()) {
+                Err(e) if is_refusal(&e) => self.refused += 1,
+                Err(_) => return false,
+                Ok(()) => {}
+            }
+            true
         });
     }
 
     /// Sends the batch.
     fn send(&mut self) -> Room {
-        let Some(Route { socket, target }) = &self.route else {
+        let Some(target) = self.target.filter(|_| self.count != 0) else {
             return Room::Free;
         };
-        if self.count == 0 {
-            return Room::Free;
-        }
         if self.gso == Gso::Off {
-            return self.send_unbatched();
+            return self.send_unbatched(&target);
         }
-        match socket.send(target.to, &self.bytes[..self.length], self.segment) {
-            Ok(()) => self.clear(),
-            Err(e) if is_refusal(&e) => return self.send_refused(&e),
-            Err(_) => return Room::Full,
+        let batch = &self.bytes[..self.length];
+        match self.socket.send(target.to, batch, self.segment) {
+            Err(e) if !is_refusal(&e) => return Room::Full,
+            Err(e) if self.count > 1 => return self.send_refused(&target, &e),
+            Err(_) => self.refused += 1,
+            Ok(()) => {}
         }
+        self.clear();
         Room::Free
     }
 
-    /// Sends the packets of a refused batch one by one. A connected socket may have reported the failure of an
-    /// earlier packet (nobody listening at the peer), so there even a single packet is tried again.
+    /// Sends the packets of a refused batch one by one, with the ICRC of another identification: that of a packet
+    /// that is sent alone.
     #[cold]
-    fn send_refused(&mut self, refusal: &io::Error) -> Room {
-        let is_batch = self.count > 1;
-        match &self.route {
-            Some(Route { socket, target }) if is_batch || socket.peer().is_some() => {
-                if is_batch && refuses_gso(refusal) {
-                    self.no_gso.note(target.to.to.ip());
-                }
-                self.gso = Gso::Off;
-                self.reseal(0);
-                self.send_unbatched()
-            }
-            _ => {
-                self.refused += 1;
-                self.clear();
-                Room::Free
-            }
+    fn send_refused(&mut self, target: &Target, refusal: &io::Error) -> Room {
+        if refuses_gso(refusal) {
+            self.no_gso.note(target.to.to.ip());
         }
-    }
-
-    /// Computes the ICRCs from the packet at index `first` on again: each packet is sent alone now and gets
-    /// another identification. If that is unknown, the packets are sent through the main socket.
-    fn reseal(&mut self, first: usize) {
-        let Some(route) = self.route.take() else {
-            return;
-        };
-        let route = match route.socket.relearn_ip_id() {
-            Ok(()) => route,
-            Err(_) => self.leave(route),
-        };
-        let packets = self.bytes[..self.length].chunks_mut(self.segment);
-        for (place, packet) in packets.skip(first).enumerate() {
+        self.gso = Gso::Off;
+        for packet in self.bytes[..self.length].chunks_mut(self.segment) {
             let length = packet.len() - icrc::LEN;
-            let unseen = unseen(identification(&route, Gso::Off, place));
-            icrc::seal(&route.target.flow, unseen, packet, length).expect("the packet had an ICRC");
+            icrc::seal(&target.flow, unseen(0), packet, length).expect("the packet had an ICRC");
         }
-        self.route = Some(route);
+        self.send_unbatched(target)
     }
 
-    /// Replaces the route through a connected socket by one through the main socket.
-    fn leave(&mut self, route: Route) -> Route {
-        let main = Route::new(self.main.clone(), route.target.to);
-        self.lost.push(route.socket);
-        // Invariant: all sockets of a port have one IP version.
-        main.expect("both are of one IP version")
-    }
-
-    fn send_unbatched(&mut self) -> Room {
+    fn send_unbatched(&mut self, target: &Target) -> Room {
         let mut done = 0;
-        while done < self.count
-            && let Some(Route { socket, target }) = &self.route
-        {
+        while done < self.count {
             let rest = &self.bytes[done * self.segment..self.length];
-            match socket.send_unbatched(target.to, rest, self.segment) {
+            match (self.socket).send_unbatched(target.to, rest, self.segment) {
                 Ok(sent) => done += sent,
                 Err(e) if is_refusal(&e) => {
                     self.refused += 1;
                     done += 1;
-                    self.reseal(done);
                 }
                 Err(_) => {
                     self.keep_from(done);

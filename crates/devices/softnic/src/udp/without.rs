@@ -8,8 +8,6 @@ const VARIABLE: &str = "ADVERB_UDP_WITHOUT";
 /// The optimizations that are turned off, each named after its module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Without {
-    /// Connected sockets, whose IP identifications have to be predicted.
-    pub(super) ip_id: bool,
     /// Packet boundaries from ICRCs.
     pub(super) gro: bool,
     /// ACKs that wait for the program's reply.
@@ -33,7 +31,6 @@ impl Without {
         let mut without = Without::default();
         for name in names.split(',').filter(|name| !name.is_empty()) {
             match name {
-                "ip_id" => without.ip_id = true,
                 "gro" => without.gro = true,
                 "delayed_ack" => without.delayed_ack = true,
                 _ => return Err(invalid(name)),
@@ -44,7 +41,7 @@ impl Without {
 }
 
 fn invalid(name: &str) -> String {
-    format!("invalid {VARIABLE} '{name}': expected ip_id, gro or delayed_ack")
+    format!("invalid {VARIABLE} '{name}': expected gro or delayed_ack")
 }
 
 #[cfg(all(test, not(loom)))]
@@ -57,10 +54,9 @@ mod tests {
         let two = Without {
             gro: true,
             delayed_ack: true,
-            ..Without::default()
         };
         assert_eq!(Without::parse("gro,delayed_ack"), Ok(two));
-        let wrong = "invalid ADVERB_UDP_WITHOUT 'gso': expected ip_id, gro or delayed_ack";
+        let wrong = "invalid ADVERB_UDP_WITHOUT 'gso': expected gro or delayed_ack";
         assert_eq!(Without::parse("gso"), Err(wrong.to_owned()));
     }
 }

@@ -18,14 +18,6 @@ pub(crate) const ROWS: &[Bound] = &[
         needs: "",
     },
     Bound {
-        name: "UDP port, with connected sockets",
-        what: "median one-way time of the same ping over that through one unconnected socket (`ADVERB_UDP_WITHOUT=ip_id`)",
-        unit: Unit::Nanoseconds,
-        limit: Limit::None,
-        measure: Measure::Rounds(|s| adverb::one_way_with_and_without(s, "ip_id").map(Some)),
-        needs: "",
-    },
-    Bound {
         name: "UDP port, with boundaries from ICRCs",
         what: "median one-way time of the same ping over that with packet boundaries from the kernel (`ADVERB_UDP_WITHOUT=gro`)",
         unit: Unit::Nanoseconds,

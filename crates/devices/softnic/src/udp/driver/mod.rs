@@ -19,7 +19,6 @@ use super::gro::{self, GroSplitter};
 use super::host::Host;
 use super::link::{Link, Stop};
 use super::memory::Regions;
-use super::peer_sockets::PeerSockets;
 use super::rx_batch::RxBatch;
 use super::socket::RoceSocket;
 use super::totals::Totals;
@@ -63,7 +62,6 @@ pub(super) struct Driver {
     rx: Option<Box<RxBatch>>,
     gro: GroSplitter,
     tx: TxBatch,
-    peer_sockets: PeerSockets,
     room: Room,
     pub(super) datagrams: DatagramTable,
     /// Connections that failed. Their queue pairs are moved to the error state after the lock on the regions
@@ -102,7 +100,6 @@ impl Driver {
                 false => gro::FEW,
             }),
             tx: TxBatch::new(socket),
-            peer_sockets: PeerSockets::new(socket),
             room: Room::Free,
             datagrams: DatagramTable::new(own, mtu),
             over: Vec::new(),
@@ -246,9 +243,6 @@ impl Driver {
         self.listed.append(&mut again);
         self.again = again;
         self.room = self.tx.flush();
-        if !self.tx.lost.is_empty() {
-            self.fall_back_to_main();
-        }
         if self.holds_delayed() {
             self.bring_forward(Some(now + Span::from(faults::HOLD)));
         }
@@ -291,7 +285,7 @@ impl Driver {
         self.datagrams.counters().for_each(|link| all.add(link));
         let mut counters = all.by_name();
         counters.extend(self.drops.by_name());
-        counters.insert("drop_at_socket".to_owned(), self.tx.main().dropped());
+        counters.insert("drop_at_socket".to_owned(), self.tx.socket().dropped());
         counters.insert("send_err".to_owned(), self.tx.refused);
         let impaired = self.tx.impaired().map(FaultInjector::counters);
         counters.extend(impaired.into_iter().flatten());

@@ -8,11 +8,11 @@ use adverb_verbs::{QpAttr, Qpn, SendRequest, WcStatus};
 use super::Driver;
 use crate::shm::layout::qp_index;
 use crate::udp::address::{ip_of, socket_of};
-use crate::udp::datagrams::Outgoing;
+use crate::udp::datagrams::{Outgoing, Target};
 use crate::udp::host::Endpoint;
 use crate::udp::link::{Link, send_work};
 use crate::udp::memory::Regions;
-use crate::udp::socket::{Remote, RoceSocket};
+use crate::udp::socket::Remote;
 use crate::udp::tx_batch::Room;
 
 impl Driver {
@@ -26,51 +26,19 @@ impl Driver {
             self.datagrams.insert(qp);
             return Some(());
         };
-        let route = self.peer_sockets.route(Remote {
+        let to = Remote {
             to: socket_of(ip_of(address.dgid), dest),
             class: address.traffic_class,
-        })?;
+        };
+        let target = Target::new(self.tx.socket().at(), to)?;
         let index = qp_index(qp.qpn()) as usize;
         if self.links.len() <= index {
             self.links.resize_with(index + 1, || None);
         }
         self.disconnect(qp.qpn());
         self.gro.begin();
-        self.links[index] = Some(Box::new(Link::new(qp, attr, route, self.window)));
+        self.links[index] = Some(Box::new(Link::new(qp, attr, target, self.window)));
         Some(())
-    }
-
-    /// Takes the peers whose sockets are to be opened. None with fault injection: it computes ICRCs ahead of
-    /// sending, which requires identifications that do not count.
-    pub(in crate::udp) fn take_peers_without_socket(&mut self) -> Vec<Remote> {
-        if self.without.ip_id || self.tx.impaired().is_some() {
-            return Vec::new();
-        }
-        self.peer_sockets.take_missing()
-    }
-
-    /// Replaces routes through sockets whose identification is unknown by routes through the main socket.
-    #[cold]
-    pub(super) fn fall_back_to_main(&mut self) {
-        for lost in self.tx.lost.drain(..) {
-            let links = self.links.iter_mut().flatten();
-            for link in links.filter(|link| Arc::ptr_eq(&link.route.socket, &lost)) {
-                if let Some(route) = self.peer_sockets.main_to(link.route.target.to) {
-                    link.route = route;
-                }
-            }
-        }
-    }
-
-    /// Routes the connections to a peer through its new socket.
-    pub(in crate::udp) fn add_peer_socket(&mut self, socket: RoceSocket) {
-        let Some(route) = self.peer_sockets.open(socket) else {
-            return;
-        };
-        let links = self.links.iter_mut().flatten();
-        links
-            .filter(|link| link.route.target.to == route.target.to)
-            .for_each(|link| link.route = route.clone());
     }
 
     /// Removes a queue pair; returns false if it was not connected.
@@ -164,7 +132,7 @@ impl Driver {
         match link.send(work, there, (&memory, self.tx.place())) {
             Outgoing::Failed(status) => Some(status),
             Outgoing::Packet(length, target) => {
-                self.room = self.tx.add(&self.peer_sockets.main(target), length);
+                self.room = self.tx.add(&target, length);
                 Some(WcStatus::Success)
             }
         }

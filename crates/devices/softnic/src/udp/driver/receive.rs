@@ -112,7 +112,7 @@ impl Driver {
         self.drops.count(why);
         if before < UNSERVED && self.drops.unserved() == UNSERVED {
             // Without a filter the driver continues to drop them.
-            let _ = self.tx.main().take_only_served();
+            let _ = self.tx.socket().take_only_served();
         }
     }
 
