@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::child::Ended;
 use crate::row::{Pair, Setting};
 
-/// Names optimizations of the UDP port to turn off.
+/// Names the optimization of the UDP port to turn off.
 const UDP_WITHOUT: &str = "ADVERB_UDP_WITHOUT";
 
 /// How long a cell is measured.
@@ -38,7 +38,7 @@ pub(crate) fn one_way_over_udp(setting: &Setting, command: &str) -> Result<f64> 
     over_udp(setting, command, "/metrics/one_way_ns/mean", "")
 }
 
-/// The median one-way time as it is, and without one of the port's optimizations.
+/// The median one-way time as it is, and without an optimization of the port.
 pub(crate) fn one_way_with_and_without(setting: &Setting, optimization: &str) -> Result<Pair> {
     let median = |without| {
         let ping = "ping --op send --size 64";

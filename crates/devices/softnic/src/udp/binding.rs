@@ -9,8 +9,8 @@ use adverb_verbs::{Gid, Impairment, OpenError, PathMtu};
 use rustix::event::epoll;
 
 use super::address;
+use super::delayed_ack::DelayedAcks;
 use super::socket::RoceSocket;
-use super::without::Without;
 use crate::shm::layout::MAX_SLOTS;
 
 /// Which peers are reached over UDP.
@@ -28,7 +28,7 @@ pub(crate) struct UdpAddress {
     ip: IpAddr,
     mtu: PathMtu,
     wiring: Wiring,
-    without: Without,
+    delayed_acks: DelayedAcks,
 }
 
 impl UdpAddress {
@@ -41,7 +41,7 @@ impl UdpAddress {
                 remedy: "name an address of this host; `ip address` lists them".into(),
             });
         }
-        let without = Without::from_env().map_err(|reason| OpenError::Unavailable {
+        let delayed_acks = DelayedAcks::from_env().map_err(|reason| OpenError::Unavailable {
             device: format!("soft@{ip}"),
             reason,
             remedy: "unset it, unless you measure the UDP port".into(),
@@ -55,7 +55,7 @@ impl UdpAddress {
             ip,
             mtu,
             wiring,
-            without,
+            delayed_acks,
         })
     }
 
@@ -100,7 +100,7 @@ pub(crate) struct Bound {
     pub(super) own: SocketAddr,
     pub(super) mtu: PathMtu,
     pub(super) wiring: Wiring,
-    pub(super) without: Without,
+    pub(super) delayed_acks: DelayedAcks,
     pub(super) socket: RoceSocket,
     /// As in [`super::Udp`].
     pub(super) groups: OwnedFd,
@@ -114,7 +114,7 @@ impl Bound {
             own,
             mtu: address.mtu,
             wiring: address.wiring,
-            without: address.without,
+            delayed_acks: address.delayed_acks,
             socket,
             groups,
         })

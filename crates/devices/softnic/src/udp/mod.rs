@@ -29,7 +29,6 @@ mod driver;
 mod drops;
 mod faults;
 mod filter;
-mod gro;
 mod groups;
 mod host;
 mod link;
@@ -40,7 +39,6 @@ mod socket;
 mod totals;
 mod transport;
 mod tx_batch;
-mod without;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -110,7 +108,7 @@ impl Udp {
             own,
             mtu,
             wiring,
-            without,
+            delayed_acks,
             socket,
             groups,
         } = bound;
@@ -118,7 +116,7 @@ impl Udp {
         let each = 2 * (mtu.bytes().as_usize() + PACKET_OVERHEAD);
         let window = (socket.receive_buffer() / each).clamp(16, 256) as u32;
         let socket = Arc::new(socket);
-        let mut driver = Driver::new((&socket, mtu), window, without);
+        let mut driver = Driver::new((&socket, mtu), window, delayed_acks);
         if let Wiring::All(impairment) = wiring {
             driver.impair(impairment);
         }

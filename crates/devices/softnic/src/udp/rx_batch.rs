@@ -1,10 +1,12 @@
 //! Receives datagrams: one GRO buffer per system call.
+//!
+//! The kernel joins packets of one flow and one length, the last of which may be shorter, and reports this length
+//! (the segment size). So cutting the buffer at multiples of it gives the packets that were sent.
 
 use std::net::SocketAddr;
 
 use adverb_wire::frame::{Addresses, Flow};
 
-use super::gro::{Boundaries, GroSplitter};
 use super::socket::{LONGEST, Received, RoceSocket};
 
 /// A receive buffer: the datagrams of the last call.
@@ -12,56 +14,36 @@ use super::socket::{LONGEST, Received, RoceSocket};
 pub(super) struct RxBatch {
     bytes: Vec<u8>,
     received: Option<Received>,
-    /// State of the first datagram's ICRC.
-    icrc: Icrc,
     /// Local address of the socket that it was filled from.
     at: SocketAddr,
-}
-
-/// State of a datagram's ICRC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Icrc {
-    /// Not checked yet.
-    Unchecked,
-    /// Right, with this IP identification.
-    Right(u16),
-    /// Wrong for every length.
-    Wrong,
 }
 
 /// A received datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Datagram<'a> {
     pub(super) from: SocketAddr,
-    /// Local address, or that of a multicast group.
+    /// The local address, or a multicast group's.
     pub(super) to: SocketAddr,
     /// Index in its GRO buffer.
     pub(super) place: u16,
-    pub(super) icrc: Icrc,
     pub(super) bytes: &'a [u8],
 }
 
-#[cfg(feature = "testing")]
 impl Datagram<'_> {
-    /// Returns a datagram with the same addresses and other contents, whose ICRC is not checked yet.
-    pub(super) const fn unchecked<'a>(&self, bytes: &'a [u8]) -> Datagram<'a> {
-        Datagram {
-            from: self.from,
-            to: self.to,
-            place: self.place,
-            icrc: Icrc::Unchecked,
-            bytes,
-        }
+    /// Returns the flow. `None` if its addresses are of two IP versions.
+    pub(super) fn flow(&self) -> Option<Flow> {
+        Some(Flow {
+            addresses: Addresses::of(self.from.ip(), self.to.ip())?,
+            source_port: self.from.port(),
+            destination_port: self.to.port(),
+        })
     }
-}
 
-/// Returns the flow of a datagram. `None` if its addresses are of two IP versions.
-pub(super) fn flow(from: SocketAddr, to: SocketAddr) -> Option<Flow> {
-    Some(Flow {
-        addresses: Addresses::of(from.ip(), to.ip())?,
-        source_port: from.port(),
-        destination_port: to.port(),
-    })
+    /// Returns a datagram with the same addresses and other contents.
+    #[cfg(feature = "testing")]
+    pub(super) const fn with_bytes<'a>(&self, bytes: &'a [u8]) -> Datagram<'a> {
+        Datagram { bytes, ..*self }
+    }
 }
 
 impl Default for RxBatch {
@@ -69,7 +51,6 @@ impl Default for RxBatch {
         RxBatch {
             bytes: vec![0; LONGEST],
             received: None,
-            icrc: Icrc::Unchecked,
             at: SocketAddr::from(([0; 4], 0)),
         }
     }
@@ -77,56 +58,21 @@ impl Default for RxBatch {
 
 impl RxBatch {
     /// Receives what is waiting at `socket`: a datagram, or a GRO buffer of several. Returns false if there is none.
+    #[inline]
     pub(super) fn fill(&mut self, socket: &RoceSocket) -> bool {
-        (self.at, self.icrc) = (socket.at(), Icrc::Unchecked);
+        self.at = socket.at();
         // On an error nothing is waiting, or the network reported a failure, which retransmission handles.
         self.received = socket.receive(&mut self.bytes).ok();
         self.received.is_some()
     }
 
-    /// The same, with the packet boundaries from the source that `gro` chooses.
-    #[inline]
-    pub(super) fn fill_split(&mut self, socket: &RoceSocket, gro: &mut GroSplitter) -> bool {
-        match gro.boundaries() {
-            Boundaries::FromKernel => {
-                let is_filled = self.fill(socket);
-                if let Some(received) = &self.received {
-                    gro.note_kernel(received.length, received.each);
-                }
-                is_filled
-            }
-            Boundaries::FromIcrc => self.fill_whole(socket, gro),
-        }
-    }
-
-    #[inline]
-    fn fill_whole(&mut self, socket: &RoceSocket, gro: &mut GroSplitter) -> bool {
-        let Ok((length, from)) = socket.receive_whole(&mut self.bytes) else {
-            self.received = None;
-            return false;
-        };
-        self.at = socket.at();
-        let found = flow(from, self.at).and_then(|flow| gro.find(&flow, &self.bytes[..length]));
-        let (each, icrc) = match found {
-            Some((each, identification)) => (each, Icrc::Right(identification)),
-            None => (length.max(1), Icrc::Wrong),
-        };
-        self.icrc = icrc;
-        self.received = Some(Received { from, length, each });
-        true
-    }
-
     pub(super) fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
         self.received.iter().flat_map(|received| {
-            let parts = self.bytes[..received.length].chunks(received.each);
+            let parts = self.bytes[..received.length].chunks(received.segment);
             parts.enumerate().map(|(place, bytes)| Datagram {
                 from: received.from,
                 to: self.at,
                 place: place as u16,
-                icrc: match place {
-                    0 => self.icrc,
-                    _ => Icrc::Unchecked,
-                },
                 bytes,
             })
         })

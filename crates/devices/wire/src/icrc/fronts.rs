@@ -1,9 +1,7 @@
 //! ICRCs of packets whose headers are known from earlier ones.
 
 use super::polynomial::{BYTE_FORTH, multiply, power};
-use super::{
-    BTH_RESV8A, Icrc, SHORT, behind_identification, check_by, compute, find_by, front_crc, seal_by,
-};
+use super::{BTH_RESV8A, Icrc, SHORT, behind_identification, compute, find_by, front_crc, seal_by};
 use crate::frame::{Addresses, Flow};
 use crate::ipv4::{Fragmentation, Unseen};
 use crate::{WireError, crc32};
@@ -158,20 +156,6 @@ impl Fronts {
         length: usize,
     ) -> Result<usize, WireError> {
         seal_by(buffer, length, |packet| self.compute(flow, unseen, packet))
-    }
-
-    /// As [`super::check`].
-    ///
-    /// # Errors
-    /// Fewer than 4 bytes, or a wrong ICRC.
-    #[inline]
-    pub fn check<'a>(
-        &mut self,
-        flow: &Flow,
-        unseen: Unseen,
-        datagram: &'a [u8],
-    ) -> Result<&'a [u8], WireError> {
-        check_by(datagram, |packet| self.compute(flow, unseen, packet))
     }
 
     /// As [`super::find_identification`].

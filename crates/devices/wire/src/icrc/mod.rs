@@ -188,13 +188,8 @@ pub fn split(datagram: &[u8]) -> Result<(&[u8], Icrc), WireError> {
 /// Fewer than 4 bytes, or a wrong ICRC.
 #[inline]
 pub fn check<'a>(flow: &Flow, unseen: Unseen, datagram: &'a [u8]) -> Result<&'a [u8], WireError> {
-    check_by(datagram, |packet| compute(flow, unseen, packet))
-}
-
-#[inline]
-fn check_by(datagram: &[u8], compute: impl FnOnce(&[u8]) -> Icrc) -> Result<&[u8], WireError> {
     let (packet, found) = split(datagram)?;
-    let computed = compute(packet);
+    let computed = compute(flow, unseen, packet);
     if found == computed {
         Ok(packet)
     } else {

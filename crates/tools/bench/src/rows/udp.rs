@@ -18,14 +18,6 @@ pub(crate) const ROWS: &[Bound] = &[
         needs: "",
     },
     Bound {
-        name: "UDP port, with boundaries from ICRCs",
-        what: "median one-way time of the same ping over that with packet boundaries from the kernel (`ADVERB_UDP_WITHOUT=gro`)",
-        unit: Unit::Nanoseconds,
-        limit: Limit::None,
-        measure: Measure::Rounds(|s| adverb::one_way_with_and_without(s, "gro").map(Some)),
-        needs: "",
-    },
-    Bound {
         name: "UDP port, with delayed ACKs",
         what: "median one-way time of the same ping over that without them (`ADVERB_UDP_WITHOUT=delayed_ack`)",
         unit: Unit::Nanoseconds,

@@ -10,12 +10,12 @@ use std::time::Instant;
 
 use adverb_units::{Span, Time};
 use adverb_verbs::{Impairment, PathMtu};
+use adverb_wire::icrc;
 
 use super::datagram_table::DatagramTable;
-use super::delayed_ack::Caller;
+use super::delayed_ack::{Caller, DelayedAcks};
 use super::drops::Drops;
 use super::faults::{self, FaultInjector};
-use super::gro::{self, GroSplitter};
 use super::host::Host;
 use super::link::{Link, Stop};
 use super::memory::Regions;
@@ -23,7 +23,6 @@ use super::rx_batch::RxBatch;
 use super::socket::RoceSocket;
 use super::totals::Totals;
 use super::tx_batch::{Room, TxBatch};
-use super::without::Without;
 
 /// Turns of an idle poller per look at the clock: reading it is a good part of an idle turn's cost, and a timer may
 /// expire a few turns late.
@@ -60,7 +59,8 @@ pub(super) struct Driver {
     again: Vec<u32>,
     /// `None` while its packets are being delivered.
     rx: Option<Box<RxBatch>>,
-    gro: GroSplitter,
+    /// For checking the ICRCs of received packets.
+    fronts: icrc::Fronts,
     tx: TxBatch,
     room: Room,
     pub(super) datagrams: DatagramTable,
@@ -70,7 +70,7 @@ pub(super) struct Driver {
     /// The earliest time at which a timer may expire.
     deadline: Option<Time>,
     window: u32,
-    without: Without,
+    delayed_acks: DelayedAcks,
     /// Number of turns.
     turns: u64,
     /// The last turn was idle.
@@ -86,7 +86,7 @@ impl Driver {
     pub(super) fn new(
         (socket, mtu): (&Arc<RoceSocket>, PathMtu),
         window: u32,
-        without: Without,
+        delayed_acks: DelayedAcks,
     ) -> Self {
         let own = socket.at();
         Driver {
@@ -95,17 +95,14 @@ impl Driver {
             listed: Vec::new(),
             again: Vec::new(),
             rx: None,
-            gro: GroSplitter::new(match without.gro {
-                true => gro::NEVER,
-                false => gro::FEW,
-            }),
+            fronts: icrc::Fronts::default(),
             tx: TxBatch::new(socket),
             room: Room::Free,
             datagrams: DatagramTable::new(own, mtu),
             over: Vec::new(),
             deadline: None,
             window,
-            without,
+            delayed_acks,
             turns: 0,
             was_idle: false,
             drops: Drops::default(),
@@ -217,7 +214,9 @@ impl Driver {
             let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else {
                 continue;
             };
-            if !self.without.delayed_ack && link.delays_ack((caller, self.turns), &self.tx) {
+            if self.delayed_acks == DelayedAcks::On
+                && link.delays_ack((caller, self.turns), &self.tx)
+            {
                 again.push(index);
                 continue;
             }

@@ -22,7 +22,6 @@ impl Driver {
     /// peer's address is of the other IP version.
     pub(in crate::udp) fn connect(&mut self, qp: &Arc<dyn Endpoint>, attr: &QpAttr) -> Option<()> {
         let (Some(dest), Some(address)) = (attr.dest_qpn, attr.address) else {
-            self.gro.begin();
             self.datagrams.insert(qp);
             return Some(());
         };
@@ -36,7 +35,6 @@ impl Driver {
             self.links.resize_with(index + 1, || None);
         }
         self.disconnect(qp.qpn());
-        self.gro.begin();
         self.links[index] = Some(Box::new(Link::new(qp, attr, target, self.window)));
         Some(())
     }

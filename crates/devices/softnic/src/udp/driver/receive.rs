@@ -3,8 +3,7 @@
 use adverb_units::Time;
 use adverb_verbs::Qpn;
 use adverb_wire::bth::BthView;
-use adverb_wire::frame::Flow;
-use adverb_wire::{Bth, DEFAULT_PKEY, Opcode, Packet, UnknownOpcode, WireError, icrc};
+use adverb_wire::{Bth, DEFAULT_PKEY, Opcode, Packet, UnknownOpcode, WireError};
 
 use super::Driver;
 use crate::shm::layout::qp_index;
@@ -12,12 +11,12 @@ use crate::udp::delayed_ack::Caller;
 use crate::udp::drops::Drop;
 #[cfg(feature = "testing")]
 use crate::udp::faults::Verdict;
-use crate::udp::gro::GroSplitter;
 use crate::udp::host::Host;
 use crate::udp::link::Link;
 use crate::udp::memory::Regions;
-use crate::udp::rx_batch::{self, Datagram, Icrc, RxBatch};
+use crate::udp::rx_batch::{Datagram, RxBatch};
 use crate::udp::socket::RoceSocket;
+use crate::udp::tx_batch::unseen;
 
 /// Maximum number of receive calls per turn, so that arriving packets starve neither sending nor the program.
 const CALLS: usize = 32;
@@ -43,7 +42,7 @@ impl Driver {
         let mut rx = self.rx.take().unwrap_or_default();
         let mut last = None;
         let mut calls = 0;
-        while calls < most && rx.fill_split(socket, &mut self.gro) {
+        while calls < most && rx.fill(socket) {
             last = Some(self.deliver_all(&rx, &Regions::of(host)));
             calls += 1;
         }
@@ -86,11 +85,11 @@ impl Driver {
                 continue;
             };
             let alone = || datagram.bytes.to_vec();
-            if faults.judge(&datagram.unchecked(&[]), alone) == Verdict::Pass {
+            if faults.judge(&datagram.with_bytes(&[]), alone) == Verdict::Pass {
                 self.take(datagram, now, regions);
             }
             faults.release(|delayed| {
-                self.take(delayed.route.unchecked(&delayed.bytes), now, regions);
+                self.take(delayed.route.with_bytes(&delayed.bytes), now, regions);
                 true
             });
         }
@@ -124,9 +123,13 @@ impl Driver {
         now: Time,
         regions: &Regions<'_>,
     ) -> Result<(), Drop> {
-        let flow = rx_batch::flow(datagram.from, datagram.to).ok_or(Drop::WrongSource)?;
-        let found = packet_of(&datagram, &flow, &mut self.gro);
-        let (bytes, identification) = found.ok_or(Drop::Icrc)?;
+        let flow = datagram.flow().ok_or(Drop::WrongSource)?;
+        // This device's packets have their index in the batch as identification. For other senders it is solved for.
+        let assumed = unseen(datagram.place);
+        let found = self
+            .fronts
+            .find_identification(&flow, assumed, datagram.bytes);
+        let (bytes, identification) = found.map_err(|_| Drop::Icrc)?;
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(WireError::Opcode(unknown)) => return self.deliver_unknown(&unknown, &datagram),
@@ -208,23 +211,5 @@ fn check_partition(pkey: u16) -> Result<(), Drop> {
         Ok(())
     } else {
         Err(Drop::Partition)
-    }
-}
-
-/// Returns the packet in a datagram and its IP identification, if the ICRC is right.
-#[inline]
-fn packet_of<'a>(
-    datagram: &Datagram<'a>,
-    flow: &Flow,
-    gro: &mut GroSplitter,
-) -> Option<(&'a [u8], u16)> {
-    let bytes = datagram.bytes;
-    match datagram.icrc {
-        Icrc::Right(identification) => {
-            let (packet, _) = icrc::split(bytes).ok()?;
-            Some((packet, identification))
-        }
-        Icrc::Unchecked => gro.packet(flow, datagram.place, bytes),
-        Icrc::Wrong => None,
     }
 }
