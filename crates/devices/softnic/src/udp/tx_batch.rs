@@ -90,7 +90,6 @@ pub(super) struct TxBatch {
     held: Option<Held>,
     no_gso: NoGso,
     impaired: Option<Box<FaultInjector<Target>>>,
-    fronts: icrc::Fronts,
     /// Packets that the kernel refused: no route, no permission, too long.
     pub(super) refused: u64,
 }
@@ -109,7 +108,6 @@ impl TxBatch {
             held: None,
             no_gso: NoGso::default(),
             impaired: None,
-            fronts: icrc::Fronts::default(),
             refused: 0,
         }
     }
@@ -212,7 +210,7 @@ impl TxBatch {
             Gso::Off => 0,
         };
         let buffer = &mut self.bytes[self.length..];
-        let sealed = (self.fronts).seal(&target.flow, unseen(identification), buffer, length);
+        let sealed = icrc::seal(&target.flow, unseen(identification), buffer, length);
         sealed.expect("the place has room for the ICRC");
         self.count += 1;
         self.length += whole;

@@ -12,7 +12,6 @@
 //! *is* the identification, and any other damage leaves bits outside these 16.
 //! [`find_identification`] does that.
 
-mod fronts;
 mod polynomial;
 
 use std::fmt;
@@ -22,7 +21,6 @@ use crate::ipv4::{self, Ipv4, Unseen};
 use crate::udp::{self, Udp};
 use crate::view::put;
 use crate::{WireError, bth, crc32, ipv6};
-pub use fronts::Fronts;
 use polynomial::unshift;
 
 /// Bytes of the ICRC.
@@ -131,13 +129,6 @@ fn lay_out_front<const N: usize>(
     at + udp::LEN
 }
 
-/// The CRC over what stands in front of a packet of so many bytes.
-fn front_crc(flow: &Flow, unseen: Unseen, packet: usize) -> u32 {
-    let mut front = [0xff; LONGEST_FRONT];
-    let length = lay_out_front(&mut front, flow, unseen, packet);
-    crc32::extend(0, &front[..length])
-}
-
 /// Appends the ICRC to a packet of `length` bytes at the beginning of `buffer` and gives the length
 /// with it.
 ///
@@ -150,20 +141,11 @@ pub fn seal(
     buffer: &mut [u8],
     length: usize,
 ) -> Result<usize, WireError> {
-    seal_by(buffer, length, |packet| compute(flow, unseen, packet))
-}
-
-#[inline]
-fn seal_by(
-    buffer: &mut [u8],
-    length: usize,
-    compute: impl FnOnce(&[u8]) -> Icrc,
-) -> Result<usize, WireError> {
     let (need, have) = (length + LEN, buffer.len());
     let space = WireError::NoSpace { need, have };
     let (packet, rest) = buffer.split_at_mut_checked(length).ok_or(space)?;
     let place = rest.first_chunk_mut::<LEN>().ok_or(space)?;
-    *place = compute(packet).to_bytes();
+    *place = compute(flow, unseen, packet).to_bytes();
     Ok(need)
 }
 
@@ -213,24 +195,14 @@ pub fn find_identification<'a>(
     assumed: Unseen,
     datagram: &'a [u8],
 ) -> Result<(&'a [u8], u16), WireError> {
-    let computed = |packet: &[u8]| compute(flow, assumed, packet);
-    find_by(flow, assumed, datagram, computed)
-}
-
-#[inline]
-fn find_by<'a>(
-    flow: &Flow,
-    assumed: Unseen,
-    datagram: &'a [u8],
-    compute: impl FnOnce(&[u8]) -> Icrc,
-) -> Result<(&'a [u8], u16), WireError> {
     let (packet, found) = split(datagram)?;
-    let computed = compute(packet);
+    let computed = compute(flow, assumed, packet);
     let difference = found.0 ^ computed.0;
     if difference == 0 {
         return Ok((packet, assumed.identification));
     }
-    let bits = unshift(difference, behind_identification(packet.len()));
+    let behind = ONES + ipv4::LEN + udp::LEN + packet.len() - IDENTIFICATION;
+    let bits = unshift(difference, behind);
     match (flow.addresses, u16::try_from(bits)) {
         (Addresses::V4(..), Ok(bits)) => {
             // The register holds the first byte in its low bits.
@@ -241,9 +213,4 @@ fn find_by<'a>(
             computed: computed.0,
         }),
     }
-}
-
-/// Bytes that the ICRC covers from the identification of an IPv4 header on, in front of a packet of so many.
-const fn behind_identification(packet: usize) -> usize {
-    ONES + ipv4::LEN + udp::LEN + packet - IDENTIFICATION
 }

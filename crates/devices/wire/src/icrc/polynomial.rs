@@ -4,8 +4,6 @@
 const POLYNOMIAL: u32 = 0xedb8_8320;
 /// x^0 in that order of bits.
 const ONE: u32 = 1 << 31;
-/// x^8.
-pub(super) const BYTE_FORTH: u32 = ONE >> 8;
 /// x^-8: the polynomial is primitive, so x^(2^32 - 1) = 1.
 const BYTE_BACK: u32 = power(1 << 30, u32::MAX - 8);
 /// Powers of x^-8 by the digits of the exponent in base 16, for exponents below 2^16.
@@ -24,7 +22,7 @@ pub(super) fn unshift(difference: u32, bytes: usize) -> u32 {
 }
 
 /// Product of two polynomials modulo CRC-32's.
-pub(super) const fn multiply(a: u32, mut b: u32) -> u32 {
+const fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     let mut term = ONE;
     while term != 0 {
@@ -38,7 +36,7 @@ pub(super) const fn multiply(a: u32, mut b: u32) -> u32 {
 }
 
 /// A power of a polynomial modulo CRC-32's.
-pub(super) const fn power(base: u32, mut exponent: u32) -> u32 {
+const fn power(base: u32, mut exponent: u32) -> u32 {
     let mut product = ONE;
     let mut square = base;
     while exponent != 0 {

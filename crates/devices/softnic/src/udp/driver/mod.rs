@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use adverb_units::{Span, Time};
 use adverb_verbs::{Impairment, PathMtu};
-use adverb_wire::icrc;
 
 use super::datagram_table::DatagramTable;
 use super::delayed_ack::{Caller, DelayedAcks};
@@ -59,8 +58,6 @@ pub(super) struct Driver {
     again: Vec<u32>,
     /// `None` while its packets are being delivered.
     rx: Option<Box<RxBatch>>,
-    /// For checking the ICRCs of received packets.
-    fronts: icrc::Fronts,
     tx: TxBatch,
     room: Room,
     pub(super) datagrams: DatagramTable,
@@ -95,7 +92,6 @@ impl Driver {
             listed: Vec::new(),
             again: Vec::new(),
             rx: None,
-            fronts: icrc::Fronts::default(),
             tx: TxBatch::new(socket),
             room: Room::Free,
             datagrams: DatagramTable::new(own, mtu),

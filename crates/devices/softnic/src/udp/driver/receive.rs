@@ -3,7 +3,7 @@
 use adverb_units::Time;
 use adverb_verbs::Qpn;
 use adverb_wire::bth::BthView;
-use adverb_wire::{Bth, DEFAULT_PKEY, Opcode, Packet, UnknownOpcode, WireError};
+use adverb_wire::{Bth, DEFAULT_PKEY, Opcode, Packet, UnknownOpcode, WireError, icrc};
 
 use super::Driver;
 use crate::shm::layout::qp_index;
@@ -126,9 +126,7 @@ impl Driver {
         let flow = datagram.flow().ok_or(Drop::WrongSource)?;
         // This device's packets have their index in the batch as identification. For other senders it is solved for.
         let assumed = unseen(datagram.place);
-        let found = self
-            .fronts
-            .find_identification(&flow, assumed, datagram.bytes);
+        let found = icrc::find_identification(&flow, assumed, datagram.bytes);
         let (bytes, identification) = found.map_err(|_| Drop::Icrc)?;
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
