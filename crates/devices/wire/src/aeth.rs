@@ -1,68 +1,53 @@
-//! ACK extended transport header (IBTA vol. 1, 9.3.5; table 44 syndromes, 45 timers, 46 credits,
-//! 47 NAK codes), 4 B.
+//! ACK extended transport header (IBTA vol. 1, 9.3.5; tables 44 syndromes, 45 timers, 46 credits, 47 NAK codes),
+//! 4 B.
 
 use adverb_verbs::RnrTimer;
 
 use crate::WireError;
-use crate::view::{be24, put24};
+use crate::fields::{be24, put24, split};
 
-view!(
-    /// The header's fields as they are.
-    AethView, "AETH", 4);
+/// Length of the header in bytes.
+pub const LEN: usize = 4;
 
-impl AethView<'_> {
-    /// Syndrome.
-    #[inline]
-    pub fn syndrome(&self) -> u8 {
-        self.0[0]
-    }
-
-    /// Message sequence number: requests completed so far, modulo 2^24.
-    #[inline]
-    pub fn msn(&self) -> u32 {
-        be24(self.0, 1)
-    }
-}
-
-/// End-to-end credits, as the code on the wire (table 46): the number of receive requests that the
-/// responder reports as posted. Adverb sends [`Credits::NONE`] and ignores a peer's.
+/// End-to-end credits, as their code on the wire (table 46): the number of receive requests that the responder reports
+/// as posted. Adverb sends [`Credits::NONE`] and ignores a peer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Credits(u8);
 
 impl Credits {
-    /// "Invalid": the responder gives no credits, the requester needs none.
+    /// "Invalid": the responder does not report credits.
     pub const NONE: Credits = Credits(31);
 
-    /// Code `n`, 0 to 31.
+    /// Returns the credits with code `n`. `None` if it exceeds 31.
     pub const fn new(n: u8) -> Option<Self> {
         if n < 32 { Some(Credits(n)) } else { None }
     }
 
-    /// The code.
+    /// Returns the code.
     pub const fn code(self) -> u8 {
         self.0
     }
 }
 
-/// Why the responder refuses.
+/// Why a responder sends a NAK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NakCode {
     /// A packet is missing.
     PsnSequenceError,
-    /// An opcode, order or length that may not be.
+    /// An invalid opcode, order or length.
     InvalidRequest,
-    /// Key, range or right.
+    /// The key, the range or the access is not allowed.
     RemoteAccessError,
-    /// The responder could not do it.
+    /// The responder could not carry out the request.
     RemoteOperationalError,
-    /// An RD request; not used here.
+    /// An invalid RD request; not used here.
     InvalidRdRequest,
     /// A reserved code, 5 to 31.
     Reserved(u8),
 }
 
 impl NakCode {
-    /// The refusal numbered so.
+    /// Returns the NAK with this code, modulo 32.
     pub const fn from_code(code: u8) -> Self {
         match code & 0x1f {
             0 => NakCode::PsnSequenceError,
@@ -74,7 +59,7 @@ impl NakCode {
         }
     }
 
-    /// Its number, 0 to 31.
+    /// Returns the code, 0 to 31.
     pub const fn code(self) -> u8 {
         match self {
             NakCode::PsnSequenceError => 0,
@@ -87,14 +72,14 @@ impl NakCode {
     }
 }
 
-/// The responder's answer to a request.
+/// The responder's response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Syndrome {
-    /// It was carried out.
+    /// The request was carried out.
     Ack(Credits),
-    /// No receive request was posted: try again after this time.
+    /// No receive request is posted; the requester waits for this time.
     RnrNak(RnrTimer),
-    /// It was not.
+    /// The request was refused.
     Nak(NakCode),
 }
 
@@ -106,20 +91,20 @@ impl Syndrome {
     /// Decodes a syndrome byte.
     ///
     /// # Errors
-    /// Of a reserved kind (bit 7 set, or bits 6 and 5 being 10).
+    /// The syndrome is reserved (bit 7 is set, or bits 6 and 5 are 10).
     #[inline]
     pub fn from_byte(byte: u8) -> Result<Self, WireError> {
         let value = byte & Self::VALUE;
-        let said = match byte & !Self::VALUE {
+        let syndrome = match byte & !Self::VALUE {
             0 => Credits::new(value).map(Syndrome::Ack),
             Self::RNR => RnrTimer::new(value).map(Syndrome::RnrNak),
             Self::NAK => Some(Syndrome::Nak(NakCode::from_code(value))),
             _ => None,
         };
-        said.ok_or(WireError::Syndrome(byte))
+        syndrome.ok_or(WireError::Syndrome(byte))
     }
 
-    /// Its byte.
+    /// Returns its byte.
     #[inline]
     pub const fn to_byte(self) -> u8 {
         match self {
@@ -130,29 +115,31 @@ impl Syndrome {
     }
 }
 
-/// The header as values.
+/// The header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aeth {
-    /// The responder's answer.
+    /// The responder's response.
     pub syndrome: Syndrome,
-    /// Message sequence number, 24 bits.
+    /// Message sequence number: the number of completed requests modulo 2^24.
     pub msn: u32,
 }
 
 impl Aeth {
-    /// The values of a header.
+    /// Parses the header at the beginning of `bytes`; returns it and what follows.
     ///
     /// # Errors
-    /// A reserved syndrome.
+    /// Too few bytes, or a reserved syndrome.
     #[inline]
-    pub fn parse(view: &AethView<'_>) -> Result<Self, WireError> {
-        Ok(Aeth {
-            syndrome: Syndrome::from_byte(view.syndrome())?,
-            msn: view.msn(),
-        })
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (header, rest) = split::<LEN>("AETH", bytes)?;
+        let aeth = Aeth {
+            syndrome: Syndrome::from_byte(header[0])?,
+            msn: be24(header, 1),
+        };
+        Ok((aeth, rest))
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     #[inline]
     pub fn to_bytes(&self) -> [u8; LEN] {
         let mut out = [0; LEN];
@@ -167,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_is_a_syndrome_that_comes_back_or_a_reserved_one() {
+    fn syndromes_round_trip_and_reserved_bytes_are_refused() {
         for byte in 0..=255 {
             match Syndrome::from_byte(byte) {
                 Ok(syndrome) => assert_eq!(syndrome.to_byte(), byte),

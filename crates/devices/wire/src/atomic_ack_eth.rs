@@ -1,20 +1,12 @@
-//! Atomic ACK extended transport header (IBTA vol. 1, 9.5.3), 8 B: what an atomic operation found.
+//! Atomic ACK extended transport header (IBTA vol. 1, 9.5.3), 8 B: the result of an atomic operation.
 
-use crate::view::be64;
+use crate::WireError;
+use crate::fields::{be64, split};
 
-view!(
-    /// The header's fields as they are.
-    AtomicAckEthView, "AtomicAckETH", 8);
+/// Length of the header in bytes.
+pub const LEN: usize = 8;
 
-impl AtomicAckEthView<'_> {
-    /// The value before the operation.
-    #[inline]
-    pub fn original(&self) -> u64 {
-        be64(self.0, 0)
-    }
-}
-
-/// The header as values.
+/// The header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicAckEth {
     /// The value before the operation.
@@ -22,15 +14,18 @@ pub struct AtomicAckEth {
 }
 
 impl AtomicAckEth {
-    /// The values of a header: all are valid.
+    /// Parses the header at the beginning of `bytes`; returns it and what follows.
+    ///
+    /// # Errors
+    /// Too few bytes.
     #[inline]
-    pub fn parse(view: &AtomicAckEthView<'_>) -> Self {
-        AtomicAckEth {
-            original: view.original(),
-        }
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (header, rest) = split::<LEN>("AtomicAckETH", bytes)?;
+        let original = be64(header, 0);
+        Ok((AtomicAckEth { original }, rest))
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     #[inline]
     pub fn to_bytes(&self) -> [u8; LEN] {
         self.original.to_be_bytes()

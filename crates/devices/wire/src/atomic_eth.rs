@@ -1,43 +1,17 @@
-//! Atomic extended transport header (IBTA vol. 1, 9.3.4), 28 B: what an atomic operation does.
+//! Atomic extended transport header (IBTA vol. 1, 9.3.4), 28 B: the operands of an atomic operation.
 
 use adverb_verbs::{RemoteAddress, Rkey};
 
-use crate::view::{be32, be64, put};
+use crate::WireError;
+use crate::fields::{be32, be64, put, split};
 
-view!(
-    /// The header's fields as they are.
-    AtomicEthView, "AtomicETH", 28);
+/// Length of the header in bytes.
+pub const LEN: usize = 28;
 
-impl AtomicEthView<'_> {
-    /// Address in the responder's space.
-    #[inline]
-    pub fn addr(&self) -> u64 {
-        be64(self.0, 0)
-    }
-
-    /// Key of the responder's region.
-    #[inline]
-    pub fn rkey(&self) -> u32 {
-        be32(self.0, 8)
-    }
-
-    /// The value to add, or to swap in.
-    #[inline]
-    pub fn swap_or_add(&self) -> u64 {
-        be64(self.0, 12)
-    }
-
-    /// The value to compare with.
-    #[inline]
-    pub fn compare(&self) -> u64 {
-        be64(self.0, 20)
-    }
-}
-
-/// The header as values.
+/// The header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicEth {
-    /// Where.
+    /// Address and key of the word in the responder's memory.
     pub remote: RemoteAddress,
     /// The value to add (fetch-and-add), or to swap in (compare-and-swap).
     pub swap_or_add: u64,
@@ -46,20 +20,25 @@ pub struct AtomicEth {
 }
 
 impl AtomicEth {
-    /// The values of a header: all are valid.
+    /// Parses the header at the beginning of `bytes`; returns it and what follows.
+    ///
+    /// # Errors
+    /// Too few bytes.
     #[inline]
-    pub fn parse(view: &AtomicEthView<'_>) -> Self {
-        AtomicEth {
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (header, rest) = split::<LEN>("AtomicETH", bytes)?;
+        let atomic = AtomicEth {
             remote: RemoteAddress {
-                addr: view.addr(),
-                rkey: Rkey(view.rkey()),
+                addr: be64(header, 0),
+                rkey: Rkey(be32(header, 8)),
             },
-            swap_or_add: view.swap_or_add(),
-            compare: view.compare(),
-        }
+            swap_or_add: be64(header, 12),
+            compare: be64(header, 20),
+        };
+        Ok((atomic, rest))
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     #[inline]
     pub fn to_bytes(&self) -> [u8; LEN] {
         let mut out = [0; LEN];

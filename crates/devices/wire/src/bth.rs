@@ -1,82 +1,13 @@
-//! Base transport header (IBTA vol. 1, 9.2), 12 B. Its congestion bits mean nothing to
-//! RoCEv2 (annex A17.4.8), which has a packet for that (A17.9.3).
+//! Base transport header (IBTA vol. 1, 9.2), 12 B. RoCEv2 does not use its congestion bits (annex A17.4.8), but
+//! congestion notification packets (A17.9.3).
 
 use adverb_verbs::{Psn, Qpn};
 
-use crate::view::{be16, be24, put, put24};
+use crate::fields::{be16, be24, put, put24, qpn, split};
 use crate::{DEFAULT_PKEY, Opcode, Service, WireError};
 
-view!(
-    /// The header's fields as they are.
-    BthView, "BTH", 12);
-
-impl BthView<'_> {
-    /// Opcode, any number.
-    #[inline]
-    pub fn opcode(&self) -> u8 {
-        self.0[0]
-    }
-
-    /// Solicited event bit.
-    #[inline]
-    pub fn solicited(&self) -> bool {
-        self.0[1] & 0x80 != 0
-    }
-
-    /// Migration state bit.
-    #[inline]
-    pub fn migrated(&self) -> bool {
-        self.0[1] & 0x40 != 0
-    }
-
-    /// Bytes of padding after the payload.
-    #[inline]
-    pub fn pad(&self) -> u8 {
-        self.0[1] >> 4 & 3
-    }
-
-    /// Version of the header.
-    #[inline]
-    pub fn version(&self) -> u8 {
-        self.0[1] & 0xf
-    }
-
-    /// Partition key.
-    #[inline]
-    pub fn pkey(&self) -> u16 {
-        be16(self.0, 2)
-    }
-
-    /// Forward explicit congestion notification.
-    #[inline]
-    pub fn fecn(&self) -> bool {
-        self.0[4] & 0x80 != 0
-    }
-
-    /// Backward explicit congestion notification.
-    #[inline]
-    pub fn becn(&self) -> bool {
-        self.0[4] & 0x40 != 0
-    }
-
-    /// Destination queue pair.
-    #[inline]
-    pub fn dest_qp(&self) -> u32 {
-        be24(self.0, 5)
-    }
-
-    /// Acknowledge request bit.
-    #[inline]
-    pub fn ack_req(&self) -> bool {
-        self.0[8] & 0x80 != 0
-    }
-
-    /// Packet sequence number.
-    #[inline]
-    pub fn psn(&self) -> u32 {
-        be24(self.0, 9)
-    }
-}
+/// Length of the header in bytes.
+pub const LEN: usize = 12;
 
 bitflags::bitflags! {
     /// One-bit fields of the header.
@@ -84,18 +15,18 @@ bitflags::bitflags! {
     pub struct BthFlags: u8 {
         /// The responder raises a solicited event for this message.
         const SOLICITED = 1;
-        /// The path has migrated: set where there is one path.
+        /// The path has migrated; always set if there is only one path.
         const MIGRATED = 1 << 1;
-        /// The network was congested on the way.
+        /// Forward explicit congestion notification: the network was congested on the way here.
         const FECN = 1 << 2;
-        /// Said of the way back.
+        /// Backward explicit congestion notification: the network was congested on the way back.
         const BECN = 1 << 3;
-        /// The responder is to acknowledge.
+        /// The responder acknowledges this packet.
         const ACK_REQ = 1 << 4;
     }
 }
 
-/// The header as values. Reserved bits are sent as zero and ignored on receipt, as 9.2 has it.
+/// The header. Reserved bits are sent as zero and ignored on receipt (9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bth {
     /// The opcode.
@@ -113,7 +44,7 @@ pub struct Bth {
 }
 
 impl Bth {
-    /// A header in the default partition, with one path, for a packet without payload.
+    /// Makes a header in the default partition, with one path, for a packet without payload.
     #[inline]
     pub const fn new(opcode: Opcode, dest_qp: Qpn, psn: Psn) -> Self {
         Bth {
@@ -126,7 +57,7 @@ impl Bth {
         }
     }
 
-    /// The same header for a payload of `bytes`.
+    /// Returns the header with the pad count for a payload of `bytes`.
     #[inline]
     #[must_use]
     pub const fn padded_for(self, bytes: usize) -> Self {
@@ -136,7 +67,7 @@ impl Bth {
         }
     }
 
-    /// The same header with these flags too.
+    /// Returns the header with additional flags.
     #[inline]
     #[must_use]
     pub const fn with(self, flags: BthFlags) -> Self {
@@ -146,34 +77,37 @@ impl Bth {
         }
     }
 
-    /// The values of a header.
+    /// Parses the header at the beginning of `bytes`; returns it and what follows.
     ///
     /// # Errors
-    /// An opcode or a version that this crate does not know.
+    /// Too few bytes, or an unknown opcode or version.
     #[inline]
-    pub fn parse(view: &BthView<'_>) -> Result<Self, WireError> {
-        if view.version() != 0 {
-            return Err(WireError::TransportVersion(view.version()));
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (header, rest) = split::<LEN>("BTH", bytes)?;
+        let version = header[1] & 0xf;
+        if version != 0 {
+            return Err(WireError::TransportVersion(version));
         }
-        let opcode = Opcode::from_code(view.opcode())
-            .ok_or_else(|| WireError::Opcode(UnknownOpcode::of(view)))?;
+        let opcode = Opcode::from_code(header[0])
+            .ok_or_else(|| WireError::Opcode(UnknownOpcode::of(header)))?;
         let mut flags = BthFlags::empty();
-        flags.set(BthFlags::SOLICITED, view.solicited());
-        flags.set(BthFlags::MIGRATED, view.migrated());
-        flags.set(BthFlags::FECN, view.fecn());
-        flags.set(BthFlags::BECN, view.becn());
-        flags.set(BthFlags::ACK_REQ, view.ack_req());
-        Ok(Bth {
+        flags.set(BthFlags::SOLICITED, header[1] & 0x80 != 0);
+        flags.set(BthFlags::MIGRATED, header[1] & 0x40 != 0);
+        flags.set(BthFlags::FECN, header[4] & 0x80 != 0);
+        flags.set(BthFlags::BECN, header[4] & 0x40 != 0);
+        flags.set(BthFlags::ACK_REQ, header[8] & 0x80 != 0);
+        let bth = Bth {
             opcode,
             flags,
-            pad: view.pad(),
-            pkey: view.pkey(),
-            dest_qp: dest_qp(view),
-            psn: Psn::new(view.psn()),
-        })
+            pad: header[1] >> 4 & 3,
+            pkey: be16(header, 2),
+            dest_qp: qpn(header, 5),
+            psn: Psn::new(be24(header, 9)),
+        };
+        Ok((bth, rest))
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     #[inline]
     pub fn to_bytes(&self) -> [u8; LEN] {
         let bit = |flag, bit: u8| if self.flags.contains(flag) { bit } else { 0 };
@@ -190,12 +124,7 @@ impl Bth {
     }
 }
 
-fn dest_qp(view: &BthView<'_>) -> Qpn {
-    Qpn::new(view.dest_qp()).expect("24 bits make a QPN")
-}
-
-/// Of a packet whose opcode is none of [`Opcode::ALL`], what takes it to its queue pair: a responder of
-/// RC refuses it in its turn.
+/// The header of a packet with an unknown opcode, which an RC responder answers with a NAK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownOpcode {
     /// The opcode.
@@ -210,16 +139,16 @@ pub struct UnknownOpcode {
 
 impl UnknownOpcode {
     #[cold]
-    fn of(view: &BthView<'_>) -> Self {
+    fn of(header: &[u8; LEN]) -> Self {
         UnknownOpcode {
-            code: view.opcode(),
-            pkey: view.pkey(),
-            dest_qp: dest_qp(view),
-            psn: Psn::new(view.psn()),
+            code: header[0],
+            pkey: be16(header, 2),
+            dest_qp: qpn(header, 5),
+            psn: Psn::new(be24(header, 9)),
         }
     }
 
-    /// The service that its upper three bits name; none for one that is not spoken here.
+    /// Returns the transport service that its upper three bits name. `None` if this crate does not know it.
     pub const fn service(&self) -> Option<Service> {
         match self.code >> 5 {
             0 => Some(Service::Rc),
@@ -231,7 +160,7 @@ impl UnknownOpcode {
     }
 }
 
-/// Bytes that make a payload of `bytes` a multiple of 4.
+/// Returns the number of bytes that pad a payload of `bytes` to a multiple of 4.
 #[inline]
 pub const fn pad_for(bytes: usize) -> u8 {
     (bytes.wrapping_neg() & 3) as u8

@@ -1,5 +1,4 @@
-//! CRC-32 (Ethernet's): the processor's carry-less multiplication or CRC instructions where it has them,
-//! else tables of eight bytes at a time (`crc32fast` chooses).
+//! CRC-32 (Ethernet's). `crc32fast` uses the CPU's carry-less multiplication or CRC instructions if it has them.
 
 use crc32fast::Hasher;
 

@@ -2,46 +2,37 @@
 
 use adverb_verbs::Qpn;
 
-use crate::view::{be24, be32, put, put24};
+use crate::WireError;
+use crate::fields::{be32, put, put24, qpn, split};
 
-view!(
-    /// The header's fields as they are.
-    DethView, "DETH", 8);
+/// Length of the header in bytes.
+pub const LEN: usize = 8;
 
-impl DethView<'_> {
-    /// Queue key.
-    #[inline]
-    pub fn qkey(&self) -> u32 {
-        be32(self.0, 0)
-    }
-
-    /// The sender's queue pair.
-    #[inline]
-    pub fn src_qp(&self) -> u32 {
-        be24(self.0, 5)
-    }
-}
-
-/// The header as values.
+/// The header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deth {
-    /// Queue key: must be the receiver's.
+    /// Queue key, which must be the receiver's.
     pub qkey: u32,
     /// The sender's queue pair.
     pub src_qp: Qpn,
 }
 
 impl Deth {
-    /// The values of a header: all are valid.
+    /// Parses the header at the beginning of `bytes`; returns it and what follows.
+    ///
+    /// # Errors
+    /// Too few bytes.
     #[inline]
-    pub fn parse(view: &DethView<'_>) -> Self {
-        Deth {
-            qkey: view.qkey(),
-            src_qp: Qpn::new(view.src_qp()).expect("24 bits make a QPN"),
-        }
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (header, rest) = split::<LEN>("DETH", bytes)?;
+        let deth = Deth {
+            qkey: be32(header, 0),
+            src_qp: qpn(header, 5),
+        };
+        Ok((deth, rest))
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     #[inline]
     pub fn to_bytes(&self) -> [u8; LEN] {
         let mut out = [0; LEN];

@@ -1,4 +1,4 @@
-//! Why bytes are no packet.
+//! Why bytes are not a valid packet.
 
 use crate::bth::UnknownOpcode;
 
@@ -9,11 +9,11 @@ pub enum WireError {
     /// The bytes end within a header.
     #[error("{header} has {need} B, but only {have} B are left")]
     Truncated {
-        /// Its name.
+        /// The header's name.
         header: &'static str,
-        /// Its length.
+        /// The header's length.
         need: usize,
-        /// The actual value.
+        /// The number of bytes that are left.
         have: usize,
     },
     /// A buffer to write to is too short.
@@ -21,24 +21,24 @@ pub enum WireError {
     NoSpace {
         /// The packet's length.
         need: usize,
-        /// The buffer's.
+        /// The buffer's length.
         have: usize,
     },
-    /// An opcode that is none of RC, UC, UD and CNP.
-    #[error("opcode {:#04x} is none of RC, UC, UD and CNP", .0.code)]
+    /// An opcode other than RC's, UC's, UD's and CNP.
+    #[error("unknown opcode {:#04x}: expected one of RC, UC, UD or CNP", .0.code)]
     Opcode(UnknownOpcode),
     /// A version of the base transport header other than 0.
-    #[error("version {0} of the base transport header, not 0")]
+    #[error("invalid BTH version {0}: expected 0")]
     TransportVersion(u8),
     /// A pad count that does not fit the payload.
-    #[error("pad count {pad} with {padded} B of payload and padding")]
+    #[error("pad count {pad} does not fit {padded} B of payload and padding")]
     Pad {
         /// The pad count.
         pad: u8,
         /// Bytes of payload and padding.
         padded: usize,
     },
-    /// A payload where the opcode has none.
+    /// A payload with an opcode that has none.
     #[error("{bytes} B of payload with opcode {opcode:#04x}, which has none")]
     UnexpectedPayload {
         /// The opcode.
@@ -47,62 +47,62 @@ pub enum WireError {
         bytes: usize,
     },
     /// The headers do not match the opcode.
-    #[error("extended headers {found:#x} with opcode {opcode:#04x}, which has {wanted:#x}")]
+    #[error("extended headers {found:#x} with opcode {opcode:#04x}, which requires {wanted:#x}")]
     ExtensionOfOther {
         /// The opcode.
         opcode: u8,
         /// The set of headers given, as bits of `Headers`.
         found: u8,
-        /// The opcode's.
+        /// The set of headers that the opcode requires.
         wanted: u8,
     },
-    /// A syndrome of a reserved kind.
+    /// A reserved syndrome.
     #[error("reserved AETH syndrome {0:#04x}")]
     Syndrome(u8),
     /// An EtherType other than IPv4 and IPv6.
     #[error("EtherType {0:#06x} is neither IPv4 nor IPv6")]
     EtherType(u16),
     /// An IP version other than 4 and 6.
-    #[error("IP version {0}")]
+    #[error("invalid IP version {0}: expected 4 or 6")]
     IpVersion(u8),
     /// An IPv4 header with options, which RoCEv2 does not have.
-    #[error("IPv4 header of {0} words, not 5")]
+    #[error("IPv4 header of {0} words: expected 5, without options")]
     Ipv4HeaderLength(u8),
     /// A length field that does not fit the bytes.
-    #[error("{header} says {says} B, there are {have} B")]
+    #[error("{header} length field is {says} B, but {have} B are present")]
     Length {
-        /// Whose.
+        /// The header with the field.
         header: &'static str,
-        /// The field.
+        /// The field's value.
         says: usize,
-        /// The bytes.
+        /// The number of bytes that are present.
         have: usize,
     },
-    /// A part of a fragmented datagram.
+    /// A fragment of a datagram.
     #[error("IPv4 fragment (flags and offset {0:#06x})")]
     Fragment(u16),
     /// A wrong checksum of the IPv4 header.
     #[error("IPv4 header checksum is off by {0:#06x}")]
     Ipv4Checksum(u16),
-    /// Neither UDP nor, in a GRH, the base transport header.
-    #[error("{header}: protocol {found}, not {wanted}")]
+    /// A protocol other than UDP after an IP header.
+    #[error("{header}: protocol {found}: expected {wanted}")]
     Protocol {
-        /// Whose field.
+        /// The header with the field.
         header: &'static str,
-        /// The field.
+        /// The field's value.
         found: u8,
         /// The expected value.
         wanted: u8,
     },
     /// A UDP port other than RoCEv2's.
-    #[error("UDP port {0}, not 4791")]
+    #[error("UDP port {0}: expected 4791")]
     UdpPort(u16),
     /// A wrong invariant CRC.
-    #[error("ICRC {found:#010x}, computed {computed:#010x}")]
+    #[error("wrong ICRC {found:#010x}: expected {computed:#010x}")]
     Icrc {
-        /// The packet's.
+        /// The packet's ICRC.
         found: u32,
-        /// That of its bytes.
+        /// The ICRC of its bytes.
         computed: u32,
     },
 }

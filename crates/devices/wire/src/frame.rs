@@ -2,24 +2,28 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::ethernet::{self, EthernetView};
+use crate::fields::{be16, split};
 use crate::icrc::{self, Icrc};
-use crate::ipv4::{self, Ipv4, Ipv4View, Unseen};
-use crate::ipv6::{self, Ipv6, Ipv6View};
-use crate::udp::{self, Udp, UdpView};
+use crate::ipv4::{self, Ipv4, Unseen};
+use crate::ipv6::{self, Ipv6};
+use crate::udp::{self, Udp};
 use crate::{Packet, ROCE_PORT, WireError};
 
-/// Source and destination.
+/// Length of an Ethernet II header (IEEE 802.3) without VLAN tag: two addresses and the EtherType.
+const ETHERNET: usize = 14;
+const ETHER_TYPES: [u16; 2] = [0x0800, 0x86dd];
+
+/// Source and destination address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Addresses {
-    /// Of IPv4.
+    /// IPv4.
     V4(Ipv4Addr, Ipv4Addr),
-    /// Of IPv6.
+    /// IPv6.
     V6(Ipv6Addr, Ipv6Addr),
 }
 
 impl Addresses {
-    /// A pair of addresses of one version; none of two.
+    /// Returns the pair. `None` if the addresses are of two IP versions.
     pub const fn of(source: IpAddr, destination: IpAddr) -> Option<Self> {
         match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -32,7 +36,7 @@ impl Addresses {
         }
     }
 
-    /// The source.
+    /// Returns the source.
     pub const fn source(&self) -> IpAddr {
         match *self {
             Addresses::V4(source, _) => IpAddr::V4(source),
@@ -40,7 +44,7 @@ impl Addresses {
         }
     }
 
-    /// The destination.
+    /// Returns the destination.
     pub const fn destination(&self) -> IpAddr {
         match *self {
             Addresses::V4(_, destination) => IpAddr::V4(destination),
@@ -52,25 +56,25 @@ impl Addresses {
 /// Addresses and ports of a datagram, as a UDP socket knows them; the ICRC covers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
-    /// From where to where.
+    /// Source and destination address.
     pub addresses: Addresses,
-    /// The source port: entropy for routers with several ways.
+    /// Source port, which the sender chooses; routers use it as entropy for ECMP.
     pub source_port: u16,
-    /// The destination port: [`ROCE_PORT`].
+    /// Destination port: [`ROCE_PORT`].
     pub destination_port: u16,
 }
 
 /// An IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ip {
-    /// Of version 4.
+    /// Version 4.
     V4(Ipv4),
-    /// Of version 6.
+    /// Version 6.
     V6(Ipv6),
 }
 
 impl Ip {
-    /// Source and destination.
+    /// Returns source and destination address.
     pub const fn addresses(&self) -> Addresses {
         match self {
             Ip::V4(ip) => Addresses::V4(ip.source, ip.destination),
@@ -78,7 +82,7 @@ impl Ip {
         }
     }
 
-    /// IP header fields that a socket does not see, but the ICRC covers.
+    /// Returns the fields that a socket does not see, but the ICRC covers.
     pub const fn unseen(&self) -> Unseen {
         match self {
             Ip::V4(ip) => ip.unseen,
@@ -89,7 +93,7 @@ impl Ip {
         }
     }
 
-    /// Bytes of the header.
+    /// Returns the header's length in bytes.
     pub const fn length(&self) -> usize {
         match self {
             Ip::V4(_) => ipv4::LEN,
@@ -97,14 +101,13 @@ impl Ip {
         }
     }
 
-    /// The header at the beginning of `bytes` and what it says follows it; Ethernet's padding, which
-    /// may follow that, is left out.
+    /// Parses the header at the beginning of `bytes`; returns it and its payload, without padding of Ethernet that may
+    /// follow.
     fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let first = bytes.first().map_or(0, |byte| byte >> 4);
         match first {
             4 => {
-                let (view, rest) = Ipv4View::new(bytes)?;
-                let ip = Ipv4::parse(&view)?;
+                let (ip, rest) = Ipv4::parse(bytes)?;
                 let says = usize::from(ip.total_length);
                 let rest = says.checked_sub(ipv4::LEN).and_then(|n| rest.get(..n));
                 let have = bytes.len();
@@ -116,8 +119,7 @@ impl Ip {
                 Ok((Ip::V4(ip), rest.ok_or(wrong)?))
             }
             6 => {
-                let (view, rest) = Ipv6View::new(bytes)?;
-                let ip = Ipv6::parse(&view)?;
+                let (ip, rest) = Ipv6::parse(bytes)?;
                 let says = usize::from(ip.payload_length);
                 let have = rest.len();
                 let wrong = WireError::Length {
@@ -141,19 +143,18 @@ pub struct Frame<'a> {
     pub udp: Udp,
     /// The packet.
     pub packet: Packet<'a>,
-    /// Its ICRC; right, if the frame was parsed.
+    /// Its ICRC; a parsed frame has the right one.
     pub icrc: Icrc,
 }
 
 impl<'a> Frame<'a> {
-    /// The frame that an IP datagram is.
+    /// Parses an IP datagram.
     ///
     /// # Errors
     /// Headers, lengths, port, ICRC or packet are invalid.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let (ip, rest) = Ip::parse(bytes)?;
-        let (view, datagram) = UdpView::new(rest)?;
-        let udp = Udp::parse(&view);
+        let (udp, datagram) = Udp::parse(rest)?;
         if udp.destination != ROCE_PORT {
             return Err(WireError::UdpPort(udp.destination));
         }
@@ -179,21 +180,21 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// The frame that an Ethernet frame carries.
+    /// Parses the payload of an Ethernet frame.
     ///
     /// # Errors
-    /// As [`Frame::parse`]; another EtherType.
+    /// As [`Frame::parse`], or the EtherType is not that of IP.
     pub fn parse_ethernet(bytes: &'a [u8]) -> Result<Self, WireError> {
-        let (view, rest) = EthernetView::new(bytes)?;
-        match view.ether_type() {
-            ethernet::IPV4 | ethernet::IPV6 => Frame::parse(rest),
+        let (header, rest) = split::<ETHERNET>("Ethernet", bytes)?;
+        match be16(header, 12) {
+            ether_type if ETHER_TYPES.contains(&ether_type) => Frame::parse(rest),
             other => Err(WireError::EtherType(other)),
         }
     }
 }
 
-/// Puts an IP header, a UDP header and the ICRC around a packet, at the beginning of `out`, and
-/// gives the length. Lengths in `ip` are set here.
+/// Writes a packet with IP header, UDP header and ICRC to the beginning of `out`; returns the length. Sets the lengths
+/// in `ip`.
 ///
 /// # Errors
 /// As [`Packet::emit`].

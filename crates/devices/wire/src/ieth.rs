@@ -2,37 +2,32 @@
 
 use adverb_verbs::Rkey;
 
-use crate::view::be32;
+use crate::WireError;
+use crate::fields::split;
 
-view!(
-    /// The header's fields as they are.
-    IethView, "IETH", 4);
+/// Length of the header in bytes.
+pub const LEN: usize = 4;
 
-impl IethView<'_> {
-    /// The key that ends.
-    #[inline]
-    pub fn rkey(&self) -> u32 {
-        be32(self.0, 0)
-    }
-}
-
-/// The header as values.
+/// The header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ieth {
-    /// The responder's key that ends with this message.
+    /// The responder's key that the message invalidates.
     pub rkey: Rkey,
 }
 
 impl Ieth {
-    /// The values of a header: all are valid.
+    /// Parses the header at the beginning of `bytes`; returns it and what follows.
+    ///
+    /// # Errors
+    /// Too few bytes.
     #[inline]
-    pub fn parse(view: &IethView<'_>) -> Self {
-        Ieth {
-            rkey: Rkey(view.rkey()),
-        }
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (header, rest) = split("IETH", bytes)?;
+        let rkey = Rkey(u32::from_be_bytes(*header));
+        Ok((Ieth { rkey }, rest))
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     #[inline]
     pub fn to_bytes(&self) -> [u8; LEN] {
         self.rkey.0.to_be_bytes()

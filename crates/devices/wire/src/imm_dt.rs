@@ -2,21 +2,13 @@
 
 use adverb_verbs::Imm;
 
-use crate::view::be32;
+use crate::WireError;
+use crate::fields::split;
 
-view!(
-    /// The header's fields as they are.
-    ImmDtView, "ImmDt", 4);
+/// Length of the header in bytes.
+pub const LEN: usize = 4;
 
-impl ImmDtView<'_> {
-    /// The data.
-    #[inline]
-    pub fn imm(&self) -> u32 {
-        be32(self.0, 0)
-    }
-}
-
-/// The header as values.
+/// The header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImmDt {
     /// The data.
@@ -24,15 +16,18 @@ pub struct ImmDt {
 }
 
 impl ImmDt {
-    /// The values of a header: all are valid.
+    /// Parses the header at the beginning of `bytes`; returns it and what follows.
+    ///
+    /// # Errors
+    /// Too few bytes.
     #[inline]
-    pub fn parse(view: &ImmDtView<'_>) -> Self {
-        ImmDt {
-            imm: Imm(view.imm()),
-        }
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (header, rest) = split("ImmDt", bytes)?;
+        let imm = Imm(u32::from_be_bytes(*header));
+        Ok((ImmDt { imm }, rest))
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     #[inline]
     pub fn to_bytes(&self) -> [u8; LEN] {
         self.imm.0.to_be_bytes()

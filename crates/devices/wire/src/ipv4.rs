@@ -3,80 +3,20 @@
 use std::net::Ipv4Addr;
 
 use crate::WireError;
-use crate::view::{be16, octets, put};
+use crate::fields::{be16, octets, put, split};
 
+/// Length of the header in bytes.
+pub const LEN: usize = 20;
 /// Protocol number of UDP.
 pub const UDP: u8 = 17;
 const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
 
-view!(
-    /// The header's fields as they are.
-    Ipv4View, "IPv4", 20);
-
-impl Ipv4View<'_> {
-    /// IP version.
-    pub fn version(&self) -> u8 {
-        self.0[0] >> 4
-    }
-
-    /// Length of the header in words of 4 B.
-    pub fn header_length(&self) -> u8 {
-        self.0[0] & 0xf
-    }
-
-    /// Type of service: DSCP and ECN.
-    pub fn tos(&self) -> u8 {
-        self.0[1]
-    }
-
-    /// Bytes of the datagram, this header included.
-    pub fn total_length(&self) -> u16 {
-        be16(self.0, 2)
-    }
-
-    /// Identification.
-    pub fn identification(&self) -> u16 {
-        be16(self.0, 4)
-    }
-
-    /// Flags and fragment offset.
-    pub fn fragment(&self) -> u16 {
-        be16(self.0, 6)
-    }
-
-    /// Time to live.
-    pub fn ttl(&self) -> u8 {
-        self.0[8]
-    }
-
-    /// Protocol.
-    pub fn protocol(&self) -> u8 {
-        self.0[9]
-    }
-
-    /// The one's complement sum over the header: 0xffff where the checksum is right.
-    pub fn sum(&self) -> u16 {
-        sum(self.0)
-    }
-
-    /// Source.
-    pub fn source(&self) -> Ipv4Addr {
-        octets::<LEN, 4>(self.0, 12).into()
-    }
-
-    /// Destination.
-    pub fn destination(&self) -> Ipv4Addr {
-        octets::<LEN, 4>(self.0, 16).into()
-    }
-}
-
 /// Whether routers may fragment a datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fragmentation {
-    /// They may not: what Linux sends from a socket that discovers the path MTU, and what Soft-RoCE
-    /// sends.
+    /// They may not. Linux sends this from a socket that discovers the path MTU, and so does Soft-RoCE.
     #[default]
     Forbidden,
     /// They may.
@@ -88,18 +28,18 @@ pub enum Fragmentation {
 pub struct Unseen {
     /// Identification.
     pub identification: u16,
-    /// "Don't fragment".
+    /// Whether routers may fragment it.
     pub fragmentation: Fragmentation,
 }
 
-/// The header as values. The protocol is UDP.
+/// The header. The protocol is UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4 {
     /// Type of service: DSCP and ECN.
     pub tos: u8,
-    /// Bytes of the datagram, this header included.
+    /// Length of the datagram in bytes, with this header.
     pub total_length: u16,
-    /// Identification and "don't fragment".
+    /// Identification and fragmentation.
     pub unseen: Unseen,
     /// Time to live.
     pub ttl: u8,
@@ -110,48 +50,53 @@ pub struct Ipv4 {
 }
 
 impl Ipv4 {
-    /// The values of a header.
+    /// Parses the header at the beginning of `bytes`; returns it and what follows.
     ///
     /// # Errors
-    /// Another version or protocol, options, a fragment, or a wrong checksum.
-    pub fn parse(view: &Ipv4View<'_>) -> Result<Self, WireError> {
-        if view.version() != 4 {
-            return Err(WireError::IpVersion(view.version()));
+    /// Too few bytes, another version or protocol, options, a fragment, or a wrong checksum.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (header, rest) = split::<LEN>("IPv4", bytes)?;
+        let (version, words) = (header[0] >> 4, header[0] & 0xf);
+        if version != 4 {
+            return Err(WireError::IpVersion(version));
         }
-        if view.header_length() != 5 {
-            return Err(WireError::Ipv4HeaderLength(view.header_length()));
+        if words != 5 {
+            return Err(WireError::Ipv4HeaderLength(words));
         }
-        if view.sum() != 0xffff {
-            return Err(WireError::Ipv4Checksum(!view.sum()));
+        let sum = sum(header);
+        if sum != 0xffff {
+            return Err(WireError::Ipv4Checksum(!sum));
         }
-        if view.fragment() & (MORE_FRAGMENTS | OFFSET) != 0 {
-            return Err(WireError::Fragment(view.fragment()));
+        let fragment = be16(header, 6);
+        if fragment & (MORE_FRAGMENTS | OFFSET) != 0 {
+            return Err(WireError::Fragment(fragment));
         }
-        if view.protocol() != UDP {
+        if header[9] != UDP {
             return Err(WireError::Protocol {
                 header: "IPv4",
-                found: view.protocol(),
+                found: header[9],
                 wanted: UDP,
             });
         }
-        let fragmentation = match view.fragment() & DONT_FRAGMENT {
+        let fragmentation = match fragment & DONT_FRAGMENT {
             0 => Fragmentation::Allowed,
             _ => Fragmentation::Forbidden,
         };
-        Ok(Ipv4 {
-            tos: view.tos(),
-            total_length: view.total_length(),
+        let ip = Ipv4 {
+            tos: header[1],
+            total_length: be16(header, 2),
             unseen: Unseen {
-                identification: view.identification(),
+                identification: be16(header, 4),
                 fragmentation,
             },
-            ttl: view.ttl(),
-            source: view.source(),
-            destination: view.destination(),
-        })
+            ttl: header[8],
+            source: octets::<LEN, 4>(header, 12).into(),
+            destination: octets::<LEN, 4>(header, 16).into(),
+        };
+        Ok((ip, rest))
     }
 
-    /// The header's bytes, with its checksum.
+    /// Returns the header's bytes, with its checksum.
     pub fn to_bytes(&self) -> [u8; LEN] {
         let mut out = self.without_checksum();
         let checksum = !sum(&out);
@@ -177,10 +122,8 @@ impl Ipv4 {
         put(&mut out, 16, self.destination.octets());
         out
     }
-}
 
-impl Ipv4 {
-    /// The header as the ICRC sees it, whose type of service and time to live are ones already.
+    /// Returns the header as the ICRC covers it. The caller has set type of service and time to live to ones.
     #[inline]
     pub(crate) fn masked(&self) -> [u8; LEN] {
         let mut out = self.without_checksum();
@@ -189,7 +132,7 @@ impl Ipv4 {
     }
 }
 
-/// One's complement sum of 16-bit words (RFC 1071).
+/// Returns the one's complement sum of 16-bit words (RFC 1071): 0xffff if the checksum is right.
 fn sum(header: &[u8; LEN]) -> u16 {
     let words = header.chunks_exact(2);
     let total: u32 = words

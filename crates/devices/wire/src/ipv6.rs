@@ -1,29 +1,26 @@
-//! IPv6 header (RFC 8200), 40 B, followed by UDP at once.
+//! IPv6 header (RFC 8200), 40 B, directly followed by UDP.
 
 use std::net::Ipv6Addr;
 
 use adverb_verbs::Gid;
 
 use crate::WireError;
-use crate::grh::{Grh, GrhView};
+use crate::grh::Grh;
 use crate::ipv4::UDP;
 
-/// Bytes of the header.
+/// Length of the header in bytes.
 pub const LEN: usize = crate::grh::LEN;
 
-/// The header's fields, which are the same as of a GRH.
-pub type Ipv6View<'a> = GrhView<'a>;
-
-/// The header as values. The next header is UDP.
+/// The header. The next header is UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv6 {
     /// Traffic class: DSCP and ECN.
     pub traffic_class: u8,
     /// Flow label, 20 bits.
     pub flow_label: u32,
-    /// Bytes after this header.
+    /// Length in bytes of what follows the header.
     pub payload_length: u16,
-    /// Routers that it may still pass.
+    /// Number of routers that may still forward the packet.
     pub hop_limit: u8,
     /// Source.
     pub source: Ipv6Addr,
@@ -32,12 +29,12 @@ pub struct Ipv6 {
 }
 
 impl Ipv6 {
-    /// The values of a header.
+    /// Parses the header at the beginning of `bytes`; returns it and what follows.
     ///
     /// # Errors
-    /// Another version or next header.
-    pub fn parse(view: &Ipv6View<'_>) -> Result<Self, WireError> {
-        let grh = Grh::parse(view)?;
+    /// Too few bytes, or another version or next header.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (grh, rest) = Grh::parse(bytes)?;
         if grh.next_header != UDP {
             return Err(WireError::Protocol {
                 header: "IPv6",
@@ -45,18 +42,19 @@ impl Ipv6 {
                 wanted: UDP,
             });
         }
-        Ok(Ipv6 {
+        let ip = Ipv6 {
             traffic_class: grh.traffic_class,
             flow_label: grh.flow_label,
             payload_length: grh.payload_length,
             hop_limit: grh.hop_limit,
             source: grh.sgid.0.into(),
             destination: grh.dgid.0.into(),
-        })
+        };
+        Ok((ip, rest))
     }
 
-    /// The header in the form of a GRH, as a UD receive gets it.
-    pub fn to_grh(&self) -> Grh {
+    /// Returns the header as a GRH, as a UD receive gets it.
+    fn to_grh(self) -> Grh {
         Grh {
             traffic_class: self.traffic_class,
             flow_label: self.flow_label,
@@ -68,7 +66,7 @@ impl Ipv6 {
         }
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     pub fn to_bytes(&self) -> [u8; LEN] {
         self.to_grh().to_bytes()
     }

@@ -1,4 +1,4 @@
-//! RoCEv2 packets as bytes. No I/O, no state, and no bytes that make it panic.
+//! Parses and writes RoCEv2 packets. It does no I/O, has no state, and does not panic on any input.
 //!
 //! ```text
 //!  IPv4 or IPv6 | UDP, port 4791 | BTH | extended headers | payload | pad | ICRC
@@ -6,22 +6,18 @@
 //!                                 └────────── Packet ─────────────┘
 //! ```
 //!
-//! * One module a header. Each has a *view*, which reads the fields of bytes that are long enough,
-//!   and a *plain* type, which is parsed from the view ([`WireError`] says what is wrong, with the
-//!   value) and written back by `to_bytes`.
-//! * [`opcode`]: which headers follow, and where in its message a packet stands.
-//! * [`packet`]: from the base transport header to the padding: what transports work with.
+//! * One module per header, with a type that is parsed from bytes and written by `to_bytes`. A [`WireError`] names the
+//!   check that failed, and the value.
+//! * [`opcode`]: the extended headers of a packet, and its position in its message.
+//! * [`packet`]: from the base transport header to the padding; transports use this.
 //! * [`icrc`]: the invariant CRC, also for a receiver that does not see the IP header.
-//! * [`frame`]: a packet with its IP and UDP headers and its ICRC, as captures have it.
-//! * [`pcap`]: captures that other programs read. Packets and frames print as one line.
+//! * [`frame`]: a packet with its IP and UDP headers and its ICRC.
+//! * [`pcap`]: writes captures for other programs. Packets and frames print on one line.
 //!
 //! Sources: IBTA volume 1, chapter 9 (transport), 5.2 (headers), 7.8 (ICRC), 8.3 (GRH); annex A17
 //! (RoCEv2).
 
 #![forbid(unsafe_code)]
-
-#[macro_use]
-mod view;
 
 pub mod aeth;
 pub mod atomic_ack_eth;
@@ -30,7 +26,7 @@ pub mod bth;
 mod crc32;
 pub mod deth;
 mod error;
-pub mod ethernet;
+mod fields;
 pub mod frame;
 pub mod grh;
 pub mod icrc;
@@ -60,8 +56,8 @@ pub use opcode::{Headers, Opcode, Position, Service, Verb};
 pub use packet::{Extension, Packet, PacketHeaders};
 pub use reth::Reth;
 
-/// The UDP port of RoCEv2 (IANA `roce`, to which IBTA annex A17.3.2.2 leaves it).
+/// UDP destination port of RoCEv2 (IBTA annex A17.3.2.2; IANA `roce`).
 pub const ROCE_PORT: u16 = 4791;
 
-/// The partition that every port is a full member of.
+/// P_Key of the default partition, with full membership.
 pub const DEFAULT_PKEY: u16 = 0xffff;

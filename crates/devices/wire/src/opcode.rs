@@ -1,5 +1,4 @@
-//! Opcodes (IBTA vol. 1, table 38): which service, which verb, where in its message a packet
-//! stands, and which headers follow the base transport header.
+//! Opcodes (IBTA vol. 1, table 38): transport service, verb, position of a packet in its message, and extended headers.
 
 /// Transport service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,24 +20,24 @@ pub enum Verb {
     Send,
     /// RDMA WRITE.
     Write,
-    /// Request of an RDMA READ.
+    /// RDMA READ request.
     ReadRequest,
-    /// Answer to it.
+    /// RDMA READ response.
     ReadResponse,
-    /// Acknowledgement, good or bad.
+    /// ACK or NAK.
     Ack,
-    /// Answer to an atomic operation.
+    /// Response to an atomic operation.
     AtomicAck,
-    /// Request of a compare-and-swap.
+    /// Compare-and-swap request.
     CompareSwap,
-    /// Request of a fetch-and-add.
+    /// Fetch-and-add request.
     FetchAdd,
     /// Congestion notification.
     Cnp,
 }
 
 impl Verb {
-    /// Whether it is sent by the responder.
+    /// Whether the responder sends it.
     #[inline]
     pub const fn is_response(self) -> bool {
         matches!(self, Verb::ReadResponse | Verb::Ack | Verb::AtomicAck)
@@ -71,7 +70,7 @@ impl Position {
         matches!(self, Position::Last | Position::Only)
     }
 
-    /// The position of a packet that begins and ends its message, or not.
+    /// Returns the position of a packet, given what begins and ends with it.
     #[inline]
     pub const fn of(begin: Begins, end: Ends) -> Self {
         match (begin, end) {
@@ -102,7 +101,7 @@ pub enum Ends {
 }
 
 bitflags::bitflags! {
-    /// Extended headers, in the order in which they follow.
+    /// Extended headers, in their order.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Headers: u8 {
         /// Datagram extended transport header.
@@ -135,7 +134,7 @@ macro_rules! opcodes {
             /// All of them.
             pub const ALL: &'static [Opcode] = &[$(Opcode::$name),*];
 
-            /// The opcode numbered so.
+            /// Returns the opcode with this code.
             #[inline]
             pub const fn from_code(code: u8) -> Option<Self> {
                 match code {
@@ -144,12 +143,12 @@ macro_rules! opcodes {
                 }
             }
 
-            /// Its name.
+            /// Returns its name.
             pub const fn name(self) -> &'static str {
                 match self { $(Opcode::$name => $text,)* }
             }
 
-            /// Its transport service.
+            /// Returns its transport service.
             #[inline]
             pub const fn service(self) -> Service {
                 match self { $(Opcode::$name => Service::$service,)* }
@@ -167,7 +166,7 @@ macro_rules! opcodes {
                 match self { $(Opcode::$name => Position::$position,)* }
             }
 
-            /// The headers that follow the base transport header.
+            /// Returns the headers that follow the base transport header.
             #[inline]
             pub const fn headers(self) -> Headers {
                 match self {
@@ -220,7 +219,7 @@ opcodes! {
 }
 
 impl Opcode {
-    /// Its number.
+    /// Returns its code.
     #[inline]
     pub const fn code(self) -> u8 {
         self as u8
@@ -242,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_come_back_and_name_their_service() {
+    fn codes_round_trip_and_name_their_service() {
         for code in 0..=255 {
             let Some(opcode) = Opcode::from_code(code) else {
                 continue;
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_carry_their_address_where_they_begin() {
+    fn the_first_packet_of_a_write_has_its_address() {
         for opcode in Opcode::ALL {
             let addressed = opcode.headers().contains(Headers::RETH);
             let begins = opcode.verb() == Verb::Write && opcode.position().begins();

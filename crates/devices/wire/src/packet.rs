@@ -1,23 +1,16 @@
-//! A packet from the base transport header to the padding: what transports work with.
+//! A packet from the base transport header to the padding.
 
-use crate::aeth::AethView;
-use crate::atomic_ack_eth::AtomicAckEthView;
-use crate::atomic_eth::AtomicEthView;
-use crate::bth::{BthView, pad_for};
-use crate::deth::DethView;
-use crate::ieth::IethView;
-use crate::imm_dt::ImmDtView;
-use crate::reth::RethView;
+use crate::bth::pad_for;
 use crate::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Opcode, Reth, WireError,
 };
 
-/// The longest headers: BTH and AtomicETH.
+/// Length of the longest headers: BTH and AtomicETH.
 pub const MAX_HEADERS: usize = crate::bth::LEN + crate::atomic_eth::LEN;
-/// The longest packet without its ICRC: a path MTU of 4096 B behind BTH, RETH and immediate data.
+/// Length of the longest packet without its ICRC: BTH, RETH, immediate data and a path MTU of 4096 B.
 pub const MAX_PACKET: usize = crate::bth::LEN + crate::reth::LEN + crate::imm_dt::LEN + 4096;
 
-/// The extended headers that a packet has: each combination that an opcode of table 38 has.
+/// The extended headers of a packet: one of the combinations of table 38.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
     /// None.
@@ -34,16 +27,16 @@ pub enum Extension {
     Atomic(AtomicEth),
     /// An acknowledgement.
     Ack(Aeth),
-    /// An acknowledgement with what an atomic operation found.
+    /// An acknowledgement with the result of an atomic operation.
     AtomicAck(Aeth, AtomicAckEth),
-    /// A datagram's sender.
+    /// Q_Key and sender of a datagram.
     Datagram(Deth),
-    /// A datagram's sender, and immediate data.
+    /// Q_Key and sender of a datagram, and immediate data.
     DatagramImm(Deth, ImmDt),
 }
 
 impl Extension {
-    /// Which headers it has.
+    /// Returns the set of headers.
     pub const fn headers(&self) -> Headers {
         match self {
             Extension::None => Headers::empty(),
@@ -59,7 +52,7 @@ impl Extension {
         }
     }
 
-    /// Bytes of its headers.
+    /// Returns the length of the headers in bytes.
     #[inline]
     pub const fn length(&self) -> usize {
         match self {
@@ -76,7 +69,7 @@ impl Extension {
         }
     }
 
-    /// The extended headers of an opcode at the beginning of `bytes`, and what follows them.
+    /// Parses the extended headers of an opcode at the beginning of `bytes`; returns them and what follows.
     #[inline]
     fn parse(opcode: Opcode, bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let headers = opcode.headers();
@@ -84,41 +77,35 @@ impl Extension {
         if headers.is_empty() {
             Ok((Extension::None, bytes))
         } else if headers.contains(Headers::RETH) {
-            let (reth, rest) = RethView::new(bytes)?;
-            let reth = Reth::parse(&reth);
+            let (reth, rest) = Reth::parse(bytes)?;
             if !with_imm {
                 return Ok((Extension::Rdma(reth), rest));
             }
-            let (imm, rest) = ImmDtView::new(rest)?;
-            Ok((Extension::RdmaImm(reth, ImmDt::parse(&imm)), rest))
+            let (imm, rest) = ImmDt::parse(rest)?;
+            Ok((Extension::RdmaImm(reth, imm), rest))
         } else if headers.contains(Headers::AETH) {
-            let (aeth, rest) = AethView::new(bytes)?;
-            let aeth = Aeth::parse(&aeth)?;
+            let (aeth, rest) = Aeth::parse(bytes)?;
             if !headers.contains(Headers::ATOMIC_ACK_ETH) {
                 return Ok((Extension::Ack(aeth), rest));
             }
-            let (found, rest) = AtomicAckEthView::new(rest)?;
-            Ok((
-                Extension::AtomicAck(aeth, AtomicAckEth::parse(&found)),
-                rest,
-            ))
+            let (result, rest) = AtomicAckEth::parse(rest)?;
+            Ok((Extension::AtomicAck(aeth, result), rest))
         } else if headers.contains(Headers::DETH) {
-            let (deth, rest) = DethView::new(bytes)?;
-            let deth = Deth::parse(&deth);
+            let (deth, rest) = Deth::parse(bytes)?;
             if !with_imm {
                 return Ok((Extension::Datagram(deth), rest));
             }
-            let (imm, rest) = ImmDtView::new(rest)?;
-            Ok((Extension::DatagramImm(deth, ImmDt::parse(&imm)), rest))
+            let (imm, rest) = ImmDt::parse(rest)?;
+            Ok((Extension::DatagramImm(deth, imm), rest))
         } else if headers.contains(Headers::ATOMIC_ETH) {
-            let (atomic, rest) = AtomicEthView::new(bytes)?;
-            Ok((Extension::Atomic(AtomicEth::parse(&atomic)), rest))
+            let (atomic, rest) = AtomicEth::parse(bytes)?;
+            Ok((Extension::Atomic(atomic), rest))
         } else if headers.contains(Headers::IETH) {
-            let (ieth, rest) = IethView::new(bytes)?;
-            Ok((Extension::Invalidate(Ieth::parse(&ieth)), rest))
+            let (ieth, rest) = Ieth::parse(bytes)?;
+            Ok((Extension::Invalidate(ieth), rest))
         } else {
-            let (imm, rest) = ImmDtView::new(bytes)?;
-            Ok((Extension::Imm(ImmDt::parse(&imm)), rest))
+            let (imm, rest) = ImmDt::parse(bytes)?;
+            Ok((Extension::Imm(imm), rest))
         }
     }
 
@@ -133,8 +120,8 @@ impl Extension {
             Extension::RdmaImm(reth, imm) => write_two(out, &reth.to_bytes(), &imm.to_bytes()),
             Extension::Atomic(atomic) => out.copy_from_slice(&atomic.to_bytes()),
             Extension::Ack(aeth) => out.copy_from_slice(&aeth.to_bytes()),
-            Extension::AtomicAck(aeth, found) => {
-                write_two(out, &aeth.to_bytes(), &found.to_bytes());
+            Extension::AtomicAck(aeth, result) => {
+                write_two(out, &aeth.to_bytes(), &result.to_bytes());
             }
             Extension::Datagram(deth) => out.copy_from_slice(&deth.to_bytes()),
             Extension::DatagramImm(deth, imm) => write_two(out, &deth.to_bytes(), &imm.to_bytes()),
@@ -159,15 +146,14 @@ pub struct PacketHeaders {
 }
 
 impl PacketHeaders {
-    /// Bytes of all headers.
+    /// Returns the length of all headers in bytes.
     #[inline]
     pub const fn length(&self) -> usize {
         crate::bth::LEN + self.extension.length()
     }
 
-    /// Lays a packet out in `out` whose payload has `payload` bytes: writes headers and padding, and
-    /// gives the place of the payload to the caller to fill. The packet has
-    /// `length() + payload + pad` bytes; the pad count is set here.
+    /// Writes headers and padding of a packet with `payload` bytes of payload to `out`, and sets the pad count. Returns
+    /// the length of the packet and the place of its payload, which the caller fills.
     ///
     /// # Errors
     /// The headers do not match the opcode; the buffer is too short.
@@ -207,7 +193,7 @@ impl PacketHeaders {
     }
 }
 
-/// A packet: headers and payload. Its ICRC is checked (and made) by [`crate::icrc`].
+/// A packet: headers and payload. Its ICRC is computed and checked by [`crate::icrc`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// Its headers.
@@ -217,14 +203,13 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// The packet that `bytes` are, from the base transport header to the padding.
+    /// Parses a packet from the base transport header to the padding.
     ///
     /// # Errors
     /// The headers are invalid.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
-        let (bth, rest) = BthView::new(bytes)?;
-        let bth = Bth::parse(&bth)?;
+        let (bth, rest) = Bth::parse(bytes)?;
         let (extension, rest) = Extension::parse(bth.opcode, rest)?;
         let padded = rest.len();
         let payload = padded.checked_sub(usize::from(bth.pad));
@@ -245,8 +230,7 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Writes the packet to the beginning of `out`, with the pad count that its payload needs, and
-    /// gives its length.
+    /// Writes the packet to the beginning of `out`, with the pad count that its payload needs; returns its length.
     ///
     /// # Errors
     /// As [`PacketHeaders::lay_out`].
@@ -256,7 +240,7 @@ impl<'a> Packet<'a> {
         Ok(length)
     }
 
-    /// Its opcode.
+    /// Returns its opcode.
     #[inline]
     pub const fn opcode(&self) -> Opcode {
         self.headers.bth.opcode

@@ -1,4 +1,4 @@
-//! Captures in the classic pcap format with nanoseconds, which tcpdump and Wireshark read.
+//! Writes captures in the classic pcap format with nanoseconds, for tcpdump and Wireshark.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ const VERSION: [u16; 2] = [2, 4];
 const SNAP_LENGTH: u32 = 65_535;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Length of a record's header.
+/// The header at the beginning of each frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkType {
     /// Ethernet header.
@@ -19,7 +19,7 @@ pub enum LinkType {
 }
 
 impl LinkType {
-    /// Its number in the registry of link types.
+    /// Returns its number in the registry of link types.
     pub const fn code(self) -> u32 {
         match self {
             LinkType::Ethernet => 1,
@@ -35,7 +35,7 @@ pub struct PcapWriter<W> {
 }
 
 impl<W: Write> PcapWriter<W> {
-    /// A capture without packets.
+    /// Writes the header of a capture.
     ///
     /// # Errors
     /// Those of `out`.
@@ -49,14 +49,14 @@ impl<W: Write> PcapWriter<W> {
         Ok(PcapWriter { out })
     }
 
-    /// Adds a frame, seen at `at`.
+    /// Adds a frame, captured at `at`.
     ///
     /// # Errors
-    /// Those of `out`; a frame of more than 65535 B.
+    /// Those of `out`, or a frame longer than 65535 B.
     pub fn write(&mut self, at: Time, frame: &[u8]) -> io::Result<()> {
         let length = u32::try_from(frame.len()).ok();
         let length = length.filter(|&n| n <= SNAP_LENGTH).ok_or_else(|| {
-            let text = format!("a frame of {} B, more than {SNAP_LENGTH}", frame.len());
+            let text = format!("frame of {} B exceeds {SNAP_LENGTH} B", frame.len());
             io::Error::new(io::ErrorKind::InvalidInput, text)
         })?;
         let ns = at.as_ps() / 1_000;

@@ -1,4 +1,4 @@
-//! Packets and frames as one line, in the manner of tcpdump.
+//! Prints packets and frames on one line, like tcpdump.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -52,7 +52,7 @@ impl fmt::Display for Extension {
                 )
             }
             Extension::Ack(aeth) => write!(f, " {aeth}"),
-            Extension::AtomicAck(aeth, found) => write!(f, " {aeth} was {:#x}", found.original),
+            Extension::AtomicAck(aeth, result) => write!(f, " {aeth} was {:#x}", result.original),
             Extension::Datagram(deth) | Extension::DatagramImm(deth, _) => {
                 write!(f, " from {} qkey {:#x}", deth.src_qp, deth.qkey)?;
                 match self {
@@ -110,7 +110,7 @@ impl fmt::Display for Frame<'_> {
     }
 }
 
-/// Address and port with a dot between, as tcpdump has it.
+/// Prints address and port with a dot between them, like tcpdump.
 fn end(f: &mut fmt::Formatter<'_>, address: IpAddr, port: u16) -> fmt::Result {
     write!(f, "{address}.{port}")
 }

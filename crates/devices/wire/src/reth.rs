@@ -2,55 +2,40 @@
 
 use adverb_verbs::{RemoteAddress, Rkey};
 
-use crate::view::{be32, be64, put};
+use crate::WireError;
+use crate::fields::{be32, be64, put, split};
 
-view!(
-    /// The header's fields as they are.
-    RethView, "RETH", 16);
+/// Length of the header in bytes.
+pub const LEN: usize = 16;
 
-impl RethView<'_> {
-    /// Address in the responder's space.
-    #[inline]
-    pub fn addr(&self) -> u64 {
-        be64(self.0, 0)
-    }
-
-    /// Key of the responder's region.
-    #[inline]
-    pub fn rkey(&self) -> u32 {
-        be32(self.0, 8)
-    }
-
-    /// Bytes of the whole message.
-    #[inline]
-    pub fn length(&self) -> u32 {
-        be32(self.0, 12)
-    }
-}
-
-/// The header as values.
+/// The header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reth {
-    /// Where.
+    /// Address and key of the responder's memory.
     pub remote: RemoteAddress,
-    /// Bytes of the whole message (`DMALen`).
+    /// Length of the whole message in bytes (`DMALen`).
     pub length: u32,
 }
 
 impl Reth {
-    /// The values of a header: all are valid.
+    /// Parses the header at the beginning of `bytes`; returns it and what follows.
+    ///
+    /// # Errors
+    /// Too few bytes.
     #[inline]
-    pub fn parse(view: &RethView<'_>) -> Self {
-        Reth {
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (header, rest) = split::<LEN>("RETH", bytes)?;
+        let reth = Reth {
             remote: RemoteAddress {
-                addr: view.addr(),
-                rkey: Rkey(view.rkey()),
+                addr: be64(header, 0),
+                rkey: Rkey(be32(header, 8)),
             },
-            length: view.length(),
-        }
+            length: be32(header, 12),
+        };
+        Ok((reth, rest))
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     #[inline]
     pub fn to_bytes(&self) -> [u8; LEN] {
         let mut out = [0; LEN];

@@ -1,58 +1,41 @@
 //! UDP header (RFC 768), 8 B. RoCEv2 sends the checksum as zero and ignores it (annex A17.3.2).
 
-use crate::view::{be16, put};
+use crate::WireError;
+use crate::fields::{be16, put, split};
 
-view!(
-    /// The header's fields as they are.
-    UdpView, "UDP", 8);
+/// Length of the header in bytes.
+pub const LEN: usize = 8;
 
-impl UdpView<'_> {
-    /// Source port.
-    pub fn source(&self) -> u16 {
-        be16(self.0, 0)
-    }
-
-    /// Destination port.
-    pub fn destination(&self) -> u16 {
-        be16(self.0, 2)
-    }
-
-    /// Bytes of the datagram, this header included.
-    pub fn length(&self) -> u16 {
-        be16(self.0, 4)
-    }
-
-    /// Checksum; 0 is none.
-    pub fn checksum(&self) -> u16 {
-        be16(self.0, 6)
-    }
-}
-
-/// The header as values.
+/// The header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Udp {
     /// Source port.
     pub source: u16,
     /// Destination port.
     pub destination: u16,
-    /// Bytes of the datagram, this header included.
+    /// Length of the datagram in bytes, with this header.
     pub length: u16,
-    /// Checksum; 0 is none.
+    /// Checksum; 0: none.
     pub checksum: u16,
 }
 
 impl Udp {
-    /// The values of a header: all are valid.
-    pub fn parse(view: &UdpView<'_>) -> Self {
-        Udp {
-            source: view.source(),
-            destination: view.destination(),
-            length: view.length(),
-            checksum: view.checksum(),
-        }
+    /// Parses the header at the beginning of `bytes`; returns it and what follows.
+    ///
+    /// # Errors
+    /// Too few bytes.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (header, rest) = split::<LEN>("UDP", bytes)?;
+        let udp = Udp {
+            source: be16(header, 0),
+            destination: be16(header, 2),
+            length: be16(header, 4),
+            checksum: be16(header, 6),
+        };
+        Ok((udp, rest))
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     pub fn to_bytes(&self) -> [u8; LEN] {
         let mut out = [0; LEN];
         put(&mut out, 0, self.source.to_be_bytes());

@@ -1,32 +1,31 @@
 //! The invariant CRC (IBTA vol. 1, 7.8.1; annex A17.3.3 for RoCEv2), 4 B at the end of a packet.
 //!
-//! It is CRC-32 (Ethernet's) over 8 bytes of ones, the IP and UDP headers and the packet, where
-//! every field that may change on the way counts as ones: IPv4's type of service, time to live and
-//! header checksum; IPv6's traffic class, flow label and hop limit; UDP's checksum; byte 4 of the
-//! base transport header (`FECN`, `BECN`, `Resv8a`). It is sent low byte first.
+//! It is CRC-32 (Ethernet's) over 8 bytes of ones, the IP and UDP headers and the packet. All bits of fields that may
+//! change on the way are replaced by ones: IPv4's type of service, time to live and header checksum; IPv6's traffic
+//! class, flow label and hop limit; UDP's checksum; byte 4 of the base transport header (`FECN`, `BECN`, `Resv8a`).
+//! It is sent low byte first.
 //!
-//! **Without the IP header.** A program with a UDP socket sees addresses and ports but not the
-//! sender's IPv4 identification, which counts. CRC is linear: wrong bits at a known place change
-//! it by `bits · x^n` (modulo the polynomial), where `n` is their distance from the end. So the
-//! difference between the packet's ICRC and the one for identification 0, multiplied by `x^-n`,
-//! *is* the identification, and any other damage leaves bits outside these 16.
-//! [`find_identification`] does that.
+//! **Without the IP header.** A program with a UDP socket sees addresses and ports, but not the sender's IPv4
+//! identification, which the ICRC covers. CRC is linear: flipping bits at a known offset changes it by `bits · x^n`
+//! (modulo the polynomial), where `n` is their distance from the end. So the difference between the packet's ICRC and
+//! the one for identification 0, multiplied by `x^-n`, is the identification. Other damage leaves bits outside these
+//! 16, except by chance. [`find_identification`] uses this.
 
 mod polynomial;
 
 use std::fmt;
 
+use crate::fields::put;
 use crate::frame::{Addresses, Flow};
 use crate::ipv4::{self, Ipv4, Unseen};
 use crate::udp::{self, Udp};
-use crate::view::put;
 use crate::{WireError, bth, crc32, ipv6};
 use polynomial::unshift;
 
-/// Bytes of the ICRC.
+/// Length of the ICRC in bytes.
 pub const LEN: usize = 4;
 
-/// Bytes of ones before the headers: the local routing header that RoCE does not have.
+/// Number of bytes of ones before the headers, in place of the local routing header of InfiniBand.
 const ONES: usize = 8;
 /// Offset of the IPv4 identification in the bytes that the CRC covers.
 const IDENTIFICATION: usize = ONES + 4;
@@ -37,12 +36,12 @@ const BTH_RESV8A: usize = 4;
 pub struct Icrc(pub u32);
 
 impl Icrc {
-    /// The ICRC as it is sent.
+    /// Returns the ICRC as it is sent.
     pub const fn to_bytes(self) -> [u8; LEN] {
         self.0.to_le_bytes()
     }
 
-    /// The ICRC that was received.
+    /// Returns the ICRC from its bytes as received.
     pub const fn from_bytes(bytes: [u8; LEN]) -> Self {
         Icrc(u32::from_le_bytes(bytes))
     }
@@ -54,10 +53,10 @@ impl fmt::Display for Icrc {
     }
 }
 
-/// The ICRC of a packet (base transport header to padding) sent over this flow.
+/// Returns the ICRC of a packet (base transport header to padding) sent over this flow.
 ///
-/// `unseen` is what the IPv4 header has; over IPv6 it has no meaning. Linux sends 0 as
-/// identification from an unconnected socket that discovers the path MTU.
+/// `unseen` is from the IPv4 header; it has no meaning over IPv6. Linux sends 0 as identification from an unconnected
+/// socket that discovers the path MTU.
 #[inline]
 pub fn compute(flow: &Flow, unseen: Unseen, packet: &[u8]) -> Icrc {
     let mut all = [0xff; LONGEST_FRONT + SHORT];
@@ -78,13 +77,13 @@ pub fn compute(flow: &Flow, unseen: Unseen, packet: &[u8]) -> Icrc {
     }
 }
 
-/// Packets up to this length are copied behind their headers, to be gone over at once: each pass has
-/// its price, which of a short one is the greater part.
+/// Packets up to this length are copied behind their headers, so that one pass covers both: the overhead of a pass is
+/// most of its cost if the packet is short.
 const SHORT: usize = 128;
 const LONGEST_FRONT: usize = ONES + ipv6::LEN + udp::LEN;
 
-/// Writes what stands in front of a packet of so many bytes, with ones for what may change, to `all`, which
-/// is ones; its length.
+/// Writes what precedes a packet of `packet` bytes, with ones for fields that may change, to `all`, which consists of
+/// ones. Returns its length.
 #[inline]
 fn lay_out_front<const N: usize>(
     all: &mut [u8; N],
@@ -129,11 +128,10 @@ fn lay_out_front<const N: usize>(
     at + udp::LEN
 }
 
-/// Appends the ICRC to a packet of `length` bytes at the beginning of `buffer` and gives the length
-/// with it.
+/// Appends the ICRC to a packet of `length` bytes at the beginning of `buffer`; returns the length with the ICRC.
 ///
 /// # Errors
-/// A buffer without room for it.
+/// The buffer is too short.
 #[inline]
 pub fn seal(
     flow: &Flow,
@@ -149,7 +147,7 @@ pub fn seal(
     Ok(need)
 }
 
-/// The packet and the ICRC of the payload of a UDP datagram.
+/// Splits the payload of a UDP datagram into packet and ICRC.
 ///
 /// # Errors
 /// Fewer than 4 bytes.
@@ -164,7 +162,7 @@ pub fn split(datagram: &[u8]) -> Result<(&[u8], Icrc), WireError> {
     Ok((packet, Icrc::from_bytes(*icrc)))
 }
 
-/// The packet of a UDP datagram's payload, if its ICRC is right.
+/// Returns the packet in the payload of a UDP datagram, if its ICRC is right.
 ///
 /// # Errors
 /// Fewer than 4 bytes, or a wrong ICRC.
@@ -182,13 +180,13 @@ pub fn check<'a>(flow: &Flow, unseen: Unseen, datagram: &'a [u8]) -> Result<&'a 
     }
 }
 
-/// The packet of a UDP datagram's payload, and the identification that makes its ICRC right; for a
-/// receiver that does not see the IP header. Over IPv6 the ICRC must be right as it is.
+/// Returns the packet in the payload of a UDP datagram, and the identification for which its ICRC is right: for a
+/// receiver that does not see the IP header. It tries the assumed identification first. (IPv6 has none.)
 ///
-/// Damage is overlooked once in 65536 times (the CRC's 32 bits less the 16 that are unknown).
+/// One in 65536 damaged packets is not detected: of the CRC's 32 bits, 16 determine the identification.
 ///
 /// # Errors
-/// Fewer than 4 bytes, or an ICRC that no identification makes right.
+/// Fewer than 4 bytes, or an ICRC that is wrong for every identification.
 #[inline]
 pub fn find_identification<'a>(
     flow: &Flow,

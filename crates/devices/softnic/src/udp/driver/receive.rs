@@ -2,7 +2,6 @@
 
 use adverb_units::Time;
 use adverb_verbs::Qpn;
-use adverb_wire::bth::BthView;
 use adverb_wire::{Bth, DEFAULT_PKEY, Opcode, Packet, UnknownOpcode, WireError, icrc};
 
 use super::Driver;
@@ -181,8 +180,7 @@ impl Driver {
     /// a NAK.
     #[cold]
     fn deliver_malformed(&mut self, bytes: &[u8], datagram: &Datagram<'_>) -> Result<(), Drop> {
-        let view = BthView::new(bytes).map_err(|_| Drop::Malformed)?.0;
-        let bth = Bth::parse(&view).map_err(|_| Drop::Malformed)?;
+        let (bth, _) = Bth::parse(bytes).map_err(|_| Drop::Malformed)?;
         check_partition(bth.pkey)?;
         let link = self.connected(bth.dest_qp, datagram)?;
         link.ok_or(Drop::Malformed)?
