@@ -190,7 +190,7 @@ fn one_rank_says_what_is_wrong_and_all_end() {
         (
             "closed-loop --op read --device soft@192.0.2.77",
             1,
-            "error: cannot open device soft@192.0.2.77: 192.0.2.77 is not an address of this host and network namespace; `ip address` lists those that are",
+            "error: cannot open device soft@192.0.2.77: 192.0.2.77 is not an address of this host and network namespace; use an address of this host; `ip address` lists them",
         ),
     ] {
         let Some(job) = job(&place, 3, args) else {

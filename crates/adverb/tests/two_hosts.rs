@@ -327,7 +327,7 @@ fn an_address_of_another_host_is_refused_by_name() {
     let ended = place.run(&format!("{SHORT} --device soft@192.0.2.1"));
     assert_eq!(
         ended.refused(1),
-        "error: cannot open device soft@192.0.2.1: 192.0.2.1 is not an address of this host and network namespace; `ip address` lists those that are"
+        "error: cannot open device soft@192.0.2.1: 192.0.2.1 is not an address of this host and network namespace; use an address of this host; `ip address` lists them"
     );
 }
 

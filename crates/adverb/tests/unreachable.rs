@@ -32,18 +32,18 @@ fn record_of(ended: Ended) -> Value {
 #[test]
 fn an_address_of_no_host_is_refused_by_name_on_either_side() {
     let place = Place::new();
-    let of_this_host = "name an address of this host; `ip address` lists them";
+    let of_this_host = "use an address of this host; `ip address` lists them";
     for (at, what) in [
-        ("0.0.0.0", "no address: it stands for all of a host's"),
-        ("::", "no address: it stands for all of a host's"),
+        ("0.0.0.0", "the unspecified address"),
+        ("::", "the unspecified address"),
         (
             "239.1.2.3",
-            "a multicast group, to which queue pairs of the device are attached",
+            "a multicast group; attach queue pairs of the device to it instead",
         ),
         ("255.255.255.255", "the broadcast address"),
         (
             "fe80::1",
-            "a link-local address, of which a GID does not tell the interface",
+            "a link-local address, whose interface a GID does not contain",
         ),
     ] {
         let device = format!("soft@{at}");
@@ -62,7 +62,7 @@ fn an_address_of_no_host_is_refused_by_name_on_either_side() {
     let elsewhere = "serve --bind 127.0.0.1:0 --device soft@192.0.2.1";
     assert_eq!(
         place.run(elsewhere).refused(1),
-        "error: cannot open device soft@192.0.2.1: 192.0.2.1 is not an address of this host and network namespace; `ip address` lists those that are"
+        "error: cannot open device soft@192.0.2.1: 192.0.2.1 is not an address of this host and network namespace; use an address of this host; `ip address` lists them"
     );
     assert!(place.shm_files().is_empty());
 }
@@ -109,7 +109,7 @@ fn an_address_without_a_free_udp_port_is_refused_by_name() {
     let ended = place.run(&format!("{SHORT} --device soft@127.44.0.5"));
     assert_eq!(
         ended.refused(1),
-        "error: cannot open device soft@127.44.0.5: the UDP ports 4791 to 5302 at 127.44.0.5 are all in use; name another address of this host, or end a process that has some of them (`ss -ulpn`)"
+        "error: cannot open device soft@127.44.0.5: all UDP ports from 4791 to 5302 at 127.44.0.5 are in use; use another address of this host, or end a process that uses one of them (`ss -ulpn`)"
     );
     let left: Vec<_> = std::fs::read_dir(place.shm()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");

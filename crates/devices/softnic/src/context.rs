@@ -22,7 +22,7 @@ use crate::shm::dir::DirPath;
 use crate::shm::layout::{FIRST_QP, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ};
 use crate::shm::quiesce;
 use crate::srq::SoftSrq;
-use crate::udp::{Udp, UdpAddress, Wiring, ip_of};
+use crate::udp::{Udp, UdpAddress, UdpPeers, ip_of};
 
 /// Maximum number of requests in a queue (`max_qp_wr`).
 pub(crate) const MAX_WR: u32 = 1 << 15;
@@ -41,7 +41,7 @@ pub struct SoftDevice {
 #[derive(Clone, Copy, Debug)]
 struct At {
     ip: IpAddr,
-    wiring: Wiring,
+    peers: UdpPeers,
 }
 
 impl SoftDevice {
@@ -52,19 +52,19 @@ impl SoftDevice {
 
     /// The device with a UDP port at an address of this host and network namespace.
     pub fn at(ip: IpAddr) -> Self {
-        SoftDevice::wired_at(ip, Wiring::Others)
+        SoftDevice::reaching(ip, UdpPeers::Unshared)
     }
 
     /// The same, with faults injected into sent packets. All peers are reached over UDP, also those that share
     /// memory; they have to be opened with fault injection, too.
     pub fn impaired_at(ip: IpAddr, how: Impairment) -> Self {
-        SoftDevice::wired_at(ip, Wiring::All(how))
+        SoftDevice::reaching(ip, UdpPeers::All(how))
     }
 
-    fn wired_at(ip: IpAddr, wiring: Wiring) -> Self {
+    fn reaching(ip: IpAddr, peers: UdpPeers) -> Self {
         let ip = ip.to_canonical();
         SoftDevice {
-            at: Some(At { ip, wiring }),
+            at: Some(At { ip, peers }),
         }
     }
 }
@@ -89,8 +89,8 @@ impl Device for SoftDevice {
         let path = DirPath::from_env();
         let port = Arc::new(match self.at {
             None => Port::open(&path, None)?,
-            Some(At { ip, wiring }) => {
-                Port::open(&path.of_address(ip), Some(UdpAddress::new(ip, wiring)?))?
+            Some(At { ip, peers }) => {
+                Port::open(&path.of_address(ip), Some(UdpAddress::new(ip, peers)?))?
             }
         });
         let engine = Engine::start(port.clone()).map_err(|source| OpenError::System {
@@ -241,7 +241,7 @@ impl Context for SoftContext {
     fn provenance(&self) -> Vec<(String, String)> {
         let port = match &self.handle.port.udp {
             None => "local (shared memory)".to_owned(),
-            Some(udp) if udp.reaches_all() => format!("UDP (RoCEv2 at {})", udp.socket_addr()),
+            Some(udp) if udp.carries_all() => format!("UDP (RoCEv2 at {})", udp.socket_addr()),
             Some(udp) => format!(
                 "UDP (RoCEv2 at {}); to the same address local (shared memory)",
                 udp.socket_addr()
@@ -319,7 +319,7 @@ impl Context for SoftContext {
         self.check_domain(pd)?;
         check_port(address.port)?;
         let port = &self.handle.port;
-        let target = if address.dgid == port.gid && !port.reaches_all_by_udp() {
+        let target = if address.dgid == port.gid && !port.uses_udp_for_all() {
             address.check_marking(LinkLayer::SharedMemory, PacketMarking::None)?;
             AhTarget::SharedMemory { pd: pd.number }
         } else {

@@ -46,8 +46,8 @@ impl Mailbox {
     pub(crate) fn new(port: &Arc<Port>, pd: u32, slots: usize) -> Result<Self, CreateError> {
         let lines = DatagramRing::lines(slots, CELL_LINES);
         let block = port.take_datagram_block(slots, (lines * size_of::<Line>()) as u64)?;
-        // SAFETY: the room was just taken from the port's own mapping, which `port` keeps, and has
-        // never served but as such a ring since it was cleared.
+        // SAFETY: the block was just allocated in the port's own mapping, which `port` keeps. It was cleared when it was
+        // new, and has only been used as such a ring since.
         let ring =
             unsafe { DatagramRing::from_raw(port.address(block.start).cast(), slots, CELL_LINES) };
         Ok(Mailbox {
@@ -77,18 +77,18 @@ impl Mailbox {
         if payload.len() > ring.room() {
             return None;
         }
-        let same_life = || true;
-        let mut position = ring.posted_from(from.max(ring.first()), same_life)?;
+        let same_generation = || true;
+        let mut position = ring.posted_from(from.max(ring.first()), same_generation)?;
         let cell = ring.claim(position, Holder::new(self.port.slot, self.port.epoch))?;
         ring.describe(cell, message, to);
-        // SAFETY: the cell is this thread's from its claim to its publication, and has room for both
-        // (looked at above).
+        // SAFETY: this thread owns the cell from its claim to its publication, and the cell has room for both parts, as
+        // checked above.
         unsafe {
             std::ptr::copy_nonoverlapping(front.as_ptr(), ring.front(cell), FRONT);
             std::ptr::copy_nonoverlapping(payload.as_ptr(), ring.payload(cell), payload.len());
         }
         while !ring.publish(position, cell) {
-            let Some(next) = ring.posted_from(position, same_life) else {
+            let Some(next) = ring.posted_from(position, same_generation) else {
                 ring.free(cell);
                 return None;
             };
@@ -160,8 +160,8 @@ impl Mailbox {
                 (target.ok_or(WcStatus::LocProtErr)?, piece.length as usize);
             while room > 0 && left > 0 {
                 let count = room.min(left);
-                // SAFETY: `source` has `left` bytes and `target` `room`, of a region that `regions`
-                // keeps mapped.
+                // SAFETY: `source` has `left` bytes, and `target` has `room` bytes in a region that stays mapped while
+                // `regions` is locked.
                 unsafe {
                     std::ptr::copy_nonoverlapping(source, target, count);
                     (source, target) = (source.add(count), target.add(count));
@@ -186,7 +186,7 @@ impl Mailbox {
     fn front_of(&self, cell: Cell, message: Message) -> [u8; FRONT] {
         match message.front {
             Front::OfHost => self.routing_header(message),
-            // SAFETY: the cell's front is within the ring, and the cell is the owner's until freed.
+            // SAFETY: the cell's front is within the ring, and the owner of the ring owns the cell until it frees it.
             Front::Given => unsafe { self.ring.front(cell).cast::<[u8; FRONT]>().read() },
         }
     }
@@ -262,9 +262,9 @@ impl Datagrams {
     }
 
     /// Resets the queue; returns the position of its first receive.
-    pub(crate) fn begin_life(&self) -> u64 {
+    pub(crate) fn begin_generation(&self) -> u64 {
         self.has_failed.store(false, Ordering::Relaxed);
-        self.ring().begin_life()
+        self.ring().begin_generation()
     }
 
     /// Posts a receive.
@@ -295,7 +295,7 @@ impl Datagrams {
 
     fn deliver(&self, cell: Cell, requests: RecvRing<'_>, position: u64) -> WorkCompletion {
         let Mailbox { port, .. } = &self.mailbox;
-        // Holding the table of regions prevents that the memory is deregistered, and unmapped, during the copy.
+        // While the table of regions is locked, the memory is not deregistered and unmapped during the copy.
         let regions = lock(&port.regions);
         let completion = self.mailbox.deliver(cell, (requests, position), &regions);
         drop(regions);

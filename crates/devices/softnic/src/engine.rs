@@ -111,7 +111,7 @@ impl Loop {
     fn run(mut self) {
         while !self.port.closing.load(Ordering::Acquire) {
             let peers = self.port.peers();
-            let watch = self.attend();
+            let watch = self.drive_udp();
             let Woken { by_fifo, ended } = self.sleep(&peers, watch);
             let has_ended = !ended.is_empty();
             ended.into_iter().for_each(|peer| self.handle_death(peer));
@@ -132,7 +132,7 @@ impl Loop {
     }
 
     /// Drives the UDP port if no other thread has driven it since this thread's last look.
-    fn attend(&mut self) -> Watch {
+    fn drive_udp(&mut self) -> Watch {
         let Some(udp) = self.port.udp.as_ref().filter(|udp| udp.is_used()) else {
             return Watch::Nothing;
         };

@@ -1,8 +1,8 @@
 //! The user-space NIC: a verbs device without hardware, kernel module, daemon or root.
 //!
-//! Its *local port*: both ends are processes (or threads) of one user on one host. The requester's
-//! own CPU carries an operation out, in shared memory; the passive side of WRITE and READ runs
-//! nothing. Its *UDP port*, if one is asked for, speaks RoCEv2 to other addresses.
+//! Its *local port* connects processes (or threads) of one user on one host. The requester's CPU carries out an
+//! operation in shared memory; the passive side of WRITE and READ runs no code. Its optional *UDP port* speaks RoCEv2
+//! to other addresses.
 //!
 //! ```text
 //!  process A                         /dev/shm/adverb-UID/                  process B
@@ -18,17 +18,16 @@
 //! and knows the objects only by the traits of `udp::host`.
 //!
 //! # What makes it safe to kill a peer at any instruction
-//! Every shared word has one writer at a time, and every step that another process can see is one
-//! atomic store; there is no lock across processes. A receive completes by the one store that ends
-//! it ([`shm::ring`]; [`shm::datagram_ring`]: the one swap), so a requester that dies leaves it either posted
-//! or completed. The kernel tells
-//! of deaths by pidfd, and by file locks it tells which files are stale.
+//! Every shared word has one writer at a time, every step that is visible to another process is one atomic store, and
+//! no lock is shared between processes. A receive completes by a single store ([`shm::ring`]) or compare-and-swap
+//! ([`shm::datagram_ring`]), so a requester that dies leaves it either posted or completed. A pidfd becomes readable
+//! when a process dies, and the kernel releases the locks of its files, which are removed then.
 //!
 //! # Trust
-//! Files are 0600 in a 0700 directory of the user: the local port trusts exactly this uid. The UDP
-//! port trusts nobody.
+//! Files have mode 0600, in a directory of the user with mode 0700: the local port trusts this user and nobody else.
+//! The UDP port trusts nobody.
 //!
-//! This is a crate where `unsafe` is at home: mappings, shared structures and copies.
+//! This crate needs `unsafe` for mappings, shared structures and copies.
 #![allow(unsafe_code)]
 
 mod channel;

@@ -165,7 +165,7 @@ impl MemoryRegion for SoftMr {
     #[inline]
     fn load(&self, offset: u64) -> Result<u8, MemoryAccessError> {
         // A program that polls memory for a peer's message has to receive the packets that carry it.
-        if self.port.reaches_others() {
+        if self.port.uses_udp() {
             self.port.drive_udp();
         }
         let byte = self.check(offset, 1)?;

@@ -25,7 +25,7 @@ use crate::shm::regions::RegionTable;
 use crate::shm::segment::{Mapping, Population, Tables, reserve};
 use crate::shm::sync::lock;
 use crate::shm::tasks::{Tasks, Wake};
-use crate::udp::{self, Bound, Turn, Udp, UdpAddress};
+use crate::udp::{self, Bound, Progress, Udp, UdpAddress};
 
 /// A queue pair, as its port and the engine see it.
 pub(crate) trait PortQp: fmt::Debug + Send + Sync {
@@ -387,18 +387,18 @@ impl Port {
 
     /// Whether a queue pair is connected over UDP, so that the UDP port has to be driven.
     #[inline]
-    pub(crate) fn reaches_others(&self) -> bool {
+    pub(crate) fn uses_udp(&self) -> bool {
         self.udp.as_ref().is_some_and(Udp::is_used)
     }
 
     /// Whether even peers that share its memory are reached over UDP.
-    pub(crate) fn reaches_all_by_udp(&self) -> bool {
-        self.udp.as_ref().is_some_and(Udp::reaches_all)
+    pub(crate) fn uses_udp_for_all(&self) -> bool {
+        self.udp.as_ref().is_some_and(Udp::carries_all)
     }
 
     /// Drives the UDP port from a polling thread. `None` if another thread is driving it.
     #[inline]
-    pub(crate) fn drive_udp(&self) -> Option<Turn> {
+    pub(crate) fn drive_udp(&self) -> Option<Progress> {
         let udp = self.udp.as_ref()?;
         udp.drive(self)
     }

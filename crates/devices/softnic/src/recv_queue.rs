@@ -33,11 +33,11 @@ impl RecvQueue {
     }
 
     /// Resets the queue.
-    pub(crate) fn begin_life(&self) {
+    pub(crate) fn begin_generation(&self) {
         self.taken.store(0, Ordering::Relaxed);
     }
 
-    /// Receives taken in this life.
+    /// Returns the number of receives taken since RESET.
     #[inline]
     pub(crate) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Acquire)
@@ -80,7 +80,7 @@ impl RecvQueue {
 
     /// Flushes the receive at `position`, which no requester can complete any more. A message that has arrived
     /// stays a success.
-    pub(crate) fn settle(&self, position: u64) -> WorkCompletion {
+    pub(crate) fn flush(&self, position: u64) -> WorkCompletion {
         let arrived = match &self.datagrams {
             None => {
                 let arrival = self.ring.arrival(position);

@@ -455,7 +455,7 @@ impl Inbox {
 
     /// Owner: begins a life and posts its receives.
     fn begin(&self) -> u64 {
-        let first = self.ring().begin_life();
+        let first = self.ring().begin_generation();
         self.life.fetch_add(1, Ordering::Release);
         self.ring().post(first);
         first
@@ -478,11 +478,11 @@ impl Inbox {
     fn send(&self, number: u32) -> Option<u64> {
         let life = self.life.load(Ordering::Acquire);
         let ring = self.ring();
-        let is_same_life = || self.life.load(Ordering::Acquire) == life;
-        let mut position = ring.posted_from(ring.first(), is_same_life)?;
+        let is_same_generation = || self.life.load(Ordering::Acquire) == life;
+        let mut position = ring.posted_from(ring.first(), is_same_generation)?;
         let cell = self.prepare(position, number);
         while !ring.publish(position, cell) {
-            match ring.posted_from(position, is_same_life) {
+            match ring.posted_from(position, is_same_generation) {
                 Some(next) => position = next,
                 None => {
                     ring.free(cell);

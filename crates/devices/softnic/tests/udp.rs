@@ -786,8 +786,8 @@ fn what_the_port_does_not_reach_it_refuses_by_name() {
 #[test]
 fn what_is_no_address_of_a_host_is_refused_by_name() {
     for (at, what) in [
-        ("0.0.0.0", "no address: it stands for all"),
-        ("::", "no address: it stands for all"),
+        ("0.0.0.0", "the unspecified address"),
+        ("::", "the unspecified address"),
         ("239.1.2.3", "a multicast group"),
         ("ff15::1", "a multicast group"),
         ("255.255.255.255", "the broadcast address"),

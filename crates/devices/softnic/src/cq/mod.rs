@@ -27,7 +27,7 @@ use crate::shm::send_ring::SendRing;
 use crate::shm::sync::compiler_fence;
 use crate::shm::sync::lock;
 use crate::srq::SrqInner;
-use crate::udp::Turn;
+use crate::udp::Progress;
 
 mod state;
 
@@ -211,7 +211,7 @@ impl CqInner {
     /// producer may have died between publishing a completion and marking, or between disarming and raising the
     /// event.
     pub(crate) fn raise_anyway(&self, index: u32) {
-        self.state.lock().rings.list(index);
+        self.state.lock().rings.note_ready(index);
         if let Some(channel) = &self.channel {
             self.entry().arming.armed.disarm();
             channel.inner.raise(CqId(self.index));
@@ -230,7 +230,7 @@ impl CqInner {
         state.rings.remove_if_empty(queue.qpn);
         drop(state);
         for position in next..end {
-            self.push_flushed(queue.settle(position));
+            self.push_flushed(queue.flush(position));
         }
     }
 
@@ -286,8 +286,8 @@ impl CompletionQueue for SoftCq {
             cq.port.drive();
         }
         let taken = cq.take(into)?;
-        if taken == 0 && cq.port.reaches_others() {
-            return cq.take_from_afar(into);
+        if taken == 0 && cq.port.uses_udp() {
+            return cq.take_over_udp(into);
         }
         Ok(taken)
     }
@@ -303,10 +303,10 @@ impl CompletionQueue for SoftCq {
 impl CqInner {
     /// Drives the UDP port and takes the resulting completions.
     #[cold]
-    fn take_from_afar(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
+    fn take_over_udp(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
         match self.port.drive_udp() {
-            Some(Turn::Idle) => Ok(0),
-            Some(Turn::Busy) | None => self.take(into),
+            Some(Progress::None) => Ok(0),
+            Some(Progress::Made) | None => self.take(into),
         }
     }
 
@@ -315,7 +315,7 @@ impl CqInner {
         let mut state = self.state.lock();
         let State { rings, is_overrun } = &mut *state;
         if rings.are_marked() {
-            self.entry().ready.take(|index| rings.list(index));
+            self.entry().ready.take(|index| rings.note_ready(index));
         }
         // The completion queue is in error then, and its completions are lost.
         *is_overrun |= rings.waiting() > self.entries.into();

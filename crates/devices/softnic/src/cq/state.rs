@@ -33,8 +33,8 @@ pub(super) struct Member {
     qpn: Qpn,
     pub(super) sent: Option<Arc<SendRing>>,
     pub(super) receiver: Option<Receiver>,
-    /// It is in [`Marked::list`].
-    is_listed: bool,
+    /// It is in [`Marked::ready`].
+    is_ready: bool,
     /// Its share of [`Marked::waiting`].
     waiting: u64,
 }
@@ -77,7 +77,7 @@ struct Marked {
     /// Position of a queue pair in [`CqState::members`], by its index in the port's table.
     places: Box<[u16]>,
     /// Indices of queue pairs that may have completions.
-    list: VecDeque<u32>,
+    ready: VecDeque<u32>,
     /// Number of send completions that were waiting when the queue pairs were marked last.
     waiting: u64,
 }
@@ -103,7 +103,7 @@ impl CqState {
                 qpn,
                 sent: None,
                 receiver: None,
-                is_listed: false,
+                is_ready: false,
                 waiting: 0,
             });
             let last = self.members.len() - 1;
@@ -165,19 +165,19 @@ impl CqState {
     pub(super) fn begin_marks(&mut self) {
         self.marked = Some(Marked {
             places: vec![NOWHERE; MAX_QP as usize].into(),
-            list: VecDeque::new(),
+            ready: VecDeque::new(),
             waiting: 0,
         });
         (0..self.members.len()).for_each(|at| self.note_place(at));
         for at in 0..self.members.len() {
             let index = qp_index(self.members[at].qpn);
-            self.list(index);
+            self.note_ready(index);
         }
     }
 
     /// Adds a queue pair that was found marked to the list for the next polls.
     #[inline]
-    pub(super) fn list(&mut self, index: u32) {
+    pub(super) fn note_ready(&mut self, index: u32) {
         let Some(marked) = &mut self.marked else {
             return;
         };
@@ -187,8 +187,8 @@ impl CqState {
         };
         let member = &mut self.members[at];
         marked.recount(member);
-        if !std::mem::replace(&mut member.is_listed, true) {
-            marked.list.push_back(index);
+        if !std::mem::replace(&mut member.is_ready, true) {
+            marked.ready.push_back(index);
         }
     }
 
@@ -213,11 +213,11 @@ impl CqState {
             return self.take_of_all(into);
         };
         let mut taken = 0;
-        for _ in 0..marked.list.len() {
+        for _ in 0..marked.ready.len() {
             if taken == into.len() {
                 break;
             }
-            let Some(index) = marked.list.pop_front() else {
+            let Some(index) = marked.ready.pop_front() else {
                 break;
             };
             let Some(at) = marked.place(index) else {
@@ -227,10 +227,10 @@ impl CqState {
             taken += member.take_sent(&mut into[taken..]);
             marked.recount(member);
             taken += member.take_received(&mut into[taken..]);
-            member.is_listed = taken == into.len();
-            if member.is_listed {
+            member.is_ready = taken == into.len();
+            if member.is_ready {
                 // It may have more completions, which are taken after those of the other queue pairs.
-                marked.list.push_back(index);
+                marked.ready.push_back(index);
             }
         }
         taken

@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use adverb_verbs::{QpState, QpType, SrqId, WcStatus};
 
 use super::QpInner;
-use super::life::QUIESCE_TIMEOUT;
+use super::state::QUIESCE_TIMEOUT;
 use crate::port::PortQp;
 use crate::shm::datagram_ring::Holder;
 use crate::shm::peer::Peer;
 
 impl PortQp for QpInner {
     fn ask_for_wake(&self) {
-        if let Some(connection) = self.send.lock().path.local() {
+        if let Some(connection) = self.send.lock().path.shared_memory() {
             connection.ask_for_wake();
         }
     }
@@ -22,8 +22,8 @@ impl PortQp for QpInner {
         let Some(mut send) = self.send.try_lock() else {
             return true;
         };
-        if send.path.is_remote() && self.service != QpType::Ud {
-            return self.drive_remote(&mut send);
+        if send.path.is_udp() && self.service != QpType::Ud {
+            return self.drive_over_udp(&mut send);
         }
         let is_waiting = self.try_waiting(&mut send);
         if std::mem::take(&mut send.datagram_sends.needs_doorbell) {
@@ -46,7 +46,7 @@ impl PortQp for QpInner {
 
     fn wait_for_peer(&self) -> bool {
         let send = self.send.lock();
-        let connection = send.path.local();
+        let connection = send.path.shared_memory();
         let peer = connection.map(|c| (c.peer.clone(), c.remote_index()));
         drop(send);
         peer.is_none_or(|(peer, remote)| peer.wait_idle(remote, QUIESCE_TIMEOUT))
@@ -59,7 +59,7 @@ impl PortQp for QpInner {
 
     fn is_connected_to(&self, peer: &Arc<Peer>) -> bool {
         let send = self.send.lock();
-        let connection = send.path.local();
+        let connection = send.path.shared_memory();
         connection.is_some_and(|c| Arc::ptr_eq(&c.peer, peer))
     }
 

@@ -21,18 +21,18 @@ use crate::datagrams::{Datagrams, Mailbox};
 use crate::domain::{Handle, SoftPd};
 use crate::port::{Port, TableEntry};
 use crate::recv_queue::RecvQueue;
-use crate::requester::{Connection, DestinationCache, Waiting};
+use crate::requester::{Connection, DestinationCache, WaitingRequest};
 use crate::shm::layout::{FIRST_QP, MAX_QP, QpEntry, qpn_of};
 use crate::shm::ring::{Line, RecvRing};
 use crate::shm::send_ring::SendRing;
 use crate::shm::sync::lock;
 use crate::srq::{self, SoftSrq, SrqInner};
 
-mod life;
 mod managed;
 mod multicast;
 mod post;
-mod remote;
+mod state;
+mod udp;
 mod unreliable;
 
 /// Maximum number of outstanding READs and atomics (`max_qp_rd_atom`). This device completes each before it begins
@@ -78,8 +78,8 @@ pub(crate) struct QpInner {
 struct SendQueue {
     /// Number of requests accepted since RESET.
     posted: u64,
-    waiting: VecDeque<Waiting>,
-    /// UD: `Remote` if there is a UDP port.
+    waiting: VecDeque<WaitingRequest>,
+    /// UD: `Udp` if there is a UDP port.
     path: Path,
     /// UD.
     datagram_sends: DatagramSends,
@@ -103,23 +103,23 @@ struct DatagramSends {
 enum Path {
     /// It does not: it is not connected, or (UC) its peer does not exist.
     #[default]
-    Nowhere,
+    Unconnected,
     /// Over shared memory.
-    Local(Connection),
+    SharedMemory(Connection),
     /// Over UDP: the UDP port's driver has the connection.
-    Remote,
+    Udp,
 }
 
 impl Path {
-    fn local(&self) -> Option<&Connection> {
+    fn shared_memory(&self) -> Option<&Connection> {
         match self {
-            Path::Local(connection) => Some(connection),
-            Path::Nowhere | Path::Remote => None,
+            Path::SharedMemory(connection) => Some(connection),
+            Path::Unconnected | Path::Udp => None,
         }
     }
 
-    fn is_remote(&self) -> bool {
-        matches!(self, Path::Remote)
+    fn is_udp(&self) -> bool {
+        matches!(self, Path::Udp)
     }
 }
 
@@ -198,7 +198,7 @@ impl SoftQp {
             recv: SpinMutex::default(),
         };
         inner.announce_receives();
-        inner.begin_life();
+        inner.begin_generation();
         let inner = Arc::new(inner);
         lock(&port.qps).insert(index, inner.clone());
         Ok(SoftQp {
@@ -256,7 +256,7 @@ impl Drop for SoftQp {
         qp.set_state(QpState::Reset);
         let released = qp.quiesce();
         qp.leave_groups();
-        qp.leave_queues(srq::Peer::from_idle(released));
+        qp.leave_queues(srq::PeerActivity::from_idle(released));
         qp.port.forget(AsyncEvent::LastWqeReached(qp.qpn));
         qp.send_cq.detach_sender(qp.qpn);
         lock(&qp.port.qps).remove(&qp.index);
@@ -342,7 +342,7 @@ impl QueuePair for SoftQp {
     fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
         let mut send = self.inner.send.lock();
         if let [request] = requests
-            && self.inner.sends_afar(&send)
+            && self.inner.sends_over_udp(&send)
         {
             let posted = self.inner.post_alone(&mut send, request);
             return posted.map_err(|cause| PostError { index: 0, cause });
@@ -354,7 +354,7 @@ impl QueuePair for SoftQp {
                 break;
             }
         }
-        let needs_doorbell = send.path.is_remote()
+        let needs_doorbell = send.path.is_udp()
             && (self.inner.service != QpType::Ud
                 || std::mem::take(&mut send.datagram_sends.needs_doorbell));
         drop(send);

@@ -8,7 +8,7 @@ use adverb_verbs::{
 };
 
 use super::{Path, QpInner, RecvProducer, SendQueue};
-use crate::requester::{Attempt, Waiting};
+use crate::requester::{Attempt, WaitingRequest};
 use crate::shm::notify::Urgency;
 use crate::shm::send_ring::Sent;
 
@@ -29,7 +29,7 @@ impl QpInner {
             }
             oldest.has_begun = true;
             let status = match (self.service, &mut *path) {
-                (QpType::Rc, Path::Local(connection)) => {
+                (QpType::Rc, Path::SharedMemory(connection)) => {
                     let attempt = connection.attempt_apart(self.entry(), &oldest.request());
                     match oldest.outcome(attempt, connection) {
                         Some(status) => status,
@@ -108,8 +108,8 @@ impl QpInner {
 
     /// Whether a connection over UDP accepts requests immediately.
     #[inline]
-    pub(super) fn sends_afar(&self, send: &SendQueue) -> bool {
-        send.path.is_remote()
+    pub(super) fn sends_over_udp(&self, send: &SendQueue) -> bool {
+        send.path.is_udp()
             && self.service != QpType::Ud
             && send.waiting.is_empty()
             && self.state.load(Ordering::Relaxed) == QpState::Rts as u32
@@ -132,7 +132,7 @@ impl QpInner {
             return Ok(());
         }
         if send.waiting.is_empty()
-            && let Path::Local(connection) = &mut send.path
+            && let Path::SharedMemory(connection) = &mut send.path
         {
             let mut attempt = connection.attempt(self.entry(), request);
             if attempt == Attempt::ReceiverNotReady {
@@ -146,8 +146,8 @@ impl QpInner {
                 return Ok(());
             }
         }
-        if send.path.is_remote() && send.waiting.is_empty() {
-            self.post_remotely(send, request);
+        if send.path.is_udp() && send.waiting.is_empty() {
+            self.post_over_udp(send, request);
         } else {
             self.put_off(send, request);
         }
@@ -157,7 +157,7 @@ impl QpInner {
     #[cold]
     pub(super) fn put_off(self: &Arc<Self>, send: &mut SendQueue, request: &SendRequest<'_>) {
         let is_first = send.waiting.is_empty();
-        let mut waiting = Waiting::new(&self.port, request, send.posted);
+        let mut waiting = WaitingRequest::new(&self.port, request, send.posted);
         // In RTS the first waiting request has been attempted before.
         waiting.has_begun = is_first && self.state() == QpState::Rts;
         send.waiting.push_back(waiting);
@@ -227,7 +227,7 @@ impl QpInner {
         let waiting = &self.entry().from_peer.waiting;
         if waiting.load(Ordering::Relaxed) != 0 {
             waiting.store(0, Ordering::Relaxed);
-            if let Some(connection) = self.send.lock().path.local() {
+            if let Some(connection) = self.send.lock().path.shared_memory() {
                 connection.peer.wake();
             }
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use adverb_verbs::{QpState, QpType, SendRequest, WcStatus};
 
 use super::{DatagramSends, Path, QpInner, SendQueue};
-use crate::requester::{Attempt, Sender, Sent, Source};
+use crate::requester::{Attempt, SendOutcome, Sender, Source};
 use crate::udp::is_udp_handle;
 
 impl QpInner {
@@ -24,8 +24,8 @@ impl QpInner {
         if !send.waiting.is_empty() {
             return self.put_off(send, request);
         }
-        if send.path.is_remote() && self.service == QpType::Uc {
-            return self.post_remotely(send, request);
+        if send.path.is_udp() && self.service == QpType::Uc {
+            return self.post_over_udp(send, request);
         }
         let Some(status) = self.transmit((&mut send.path, &mut send.datagram_sends), request)
         else {
@@ -55,16 +55,16 @@ impl QpInner {
                 qkey: self.entry().qkey.load(Ordering::Relaxed),
             };
             return match datagram_sends.destinations.send(&sender, request) {
-                Sent::Here(status) => Some(status),
-                Sent::ToStranger if self.port.udp.is_some() => {
+                SendOutcome::Done(status) => Some(status),
+                SendOutcome::NoSharedMemory if self.port.udp.is_some() => {
                     self.send_out(datagram_sends, request)
                 }
-                Sent::ToStranger => Some(WcStatus::Success),
+                SendOutcome::NoSharedMemory => Some(WcStatus::Success),
             };
         }
         let attempt = match path {
-            Path::Local(connection) => connection.attempt_apart(self.entry(), request),
-            Path::Nowhere | Path::Remote => Attempt::Unreachable,
+            Path::SharedMemory(connection) => connection.attempt_apart(self.entry(), request),
+            Path::Unconnected | Path::Udp => Attempt::Unreachable,
         };
         Some(match attempt {
             Attempt::Done(WcStatus::LocProtErr) => WcStatus::LocProtErr,

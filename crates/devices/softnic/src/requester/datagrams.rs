@@ -64,7 +64,7 @@ struct Inlet {
 }
 
 /// A datagram to send.
-struct Datagram<'a> {
+struct OutgoingDatagram<'a> {
     message: Message,
     source: Source<'a>,
     qkey: u32,
@@ -73,25 +73,29 @@ struct Datagram<'a> {
 
 /// The outcome of sending a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum SendOutcome {
     /// It was sent, or a local error occurred, which the status reports.
-    Here(WcStatus),
+    Done(WcStatus),
     /// No process that shares memory has the queue pair; another process may have it.
-    ToStranger,
+    NoSharedMemory,
 }
 
 impl DestinationCache {
     /// Sends a datagram of `own`.
     #[inline]
-    pub(crate) fn send(&mut self, own: &Sender<'_>, request: &SendRequest<'_>) -> Sent {
+    pub(crate) fn send(&mut self, own: &Sender<'_>, request: &SendRequest<'_>) -> SendOutcome {
         match self.try_send(own, request) {
             Ok(sent) => sent,
-            Err(status) => Sent::Here(status),
+            Err(status) => SendOutcome::Done(status),
         }
     }
 
     #[inline]
-    fn try_send(&mut self, own: &Sender<'_>, request: &SendRequest<'_>) -> Result<Sent, WcStatus> {
+    fn try_send(
+        &mut self,
+        own: &Sender<'_>,
+        request: &SendRequest<'_>,
+    ) -> Result<SendOutcome, WcStatus> {
         let to = request.to.ok_or(WcStatus::LocQpOpErr)?;
         if to.ah.name() != own.pd.into() {
             return Err(WcStatus::LocQpOpErr);
@@ -109,18 +113,18 @@ impl DestinationCache {
             front: Front::OfHost,
         };
         let is_own = to.qkey & OWN_QKEY != 0;
-        let datagram = Datagram {
+        let datagram = OutgoingDatagram {
             message,
             source,
             qkey: if is_own { own.qkey } else { to.qkey },
             flags: request.flags,
         };
         match self.destination(own, to.qpn) {
-            None => return Ok(Sent::ToStranger),
+            None => return Ok(SendOutcome::NoSharedMemory),
             Some(destination) if destination.inlet.is_some() => destination.send(own, datagram),
             Some(_) => {}
         }
-        Ok(Sent::Here(WcStatus::Success))
+        Ok(SendOutcome::Done(WcStatus::Success))
     }
 
     /// Returns the destination for a queue pair, with an inlet if it receives. `None` if no process that shares
@@ -183,7 +187,7 @@ impl CachedDestination {
     }
 
     #[inline]
-    fn send(&mut self, own: &Sender<'_>, mut datagram: Datagram<'_>) {
+    fn send(&mut self, own: &Sender<'_>, mut datagram: OutgoingDatagram<'_>) {
         if self.remote().qkey.load(Ordering::Relaxed) != datagram.qkey {
             return;
         }
@@ -199,18 +203,22 @@ impl CachedDestination {
 
     /// Completes the oldest posted receive with the datagram. Returns its position, or `None` if none is posted.
     #[inline]
-    fn put(&mut self, own: &Sender<'_>, datagram: &mut Datagram<'_>) -> Option<(u64, &mut Inlet)> {
+    fn put(
+        &mut self,
+        own: &Sender<'_>,
+        datagram: &mut OutgoingDatagram<'_>,
+    ) -> Option<(u64, &mut Inlet)> {
         let remote = self.remote;
         let inlet = self.inlet.as_mut()?;
         let (ring, phase) = (inlet.ring, inlet.phase);
         // SAFETY: it points into the mapping that `peer` keeps, to a struct of atomics.
-        let is_same_life = || unsafe { &*remote }.phase.load(Ordering::Acquire) == phase.0;
-        let mut position = ring.posted_from(inlet.next, is_same_life)?;
+        let is_same_generation = || unsafe { &*remote }.phase.load(Ordering::Acquire) == phase.0;
+        let mut position = ring.posted_from(inlet.next, is_same_generation)?;
         let cell = ring.claim(position, Holder::new(own.port.slot, own.port.epoch))?;
-        let life = Addressee::new(qp_index(self.qpn), phase.generation());
-        fill(ring, (cell, life), datagram);
+        let addressee = Addressee::new(qp_index(self.qpn), phase.generation());
+        fill(ring, (cell, addressee), datagram);
         while !ring.publish(position, cell) {
-            let Some(next) = ring.posted_from(position, is_same_life) else {
+            let Some(next) = ring.posted_from(position, is_same_generation) else {
                 ring.free(cell);
                 return None;
             };
@@ -272,7 +280,11 @@ impl CachedDestination {
 
 /// Copies the datagram into the claimed cell, addressed to one generation of a queue pair.
 #[inline]
-fn fill(ring: DatagramRing<'_>, (cell, to): (Cell, Addressee), datagram: &mut Datagram<'_>) {
+fn fill(
+    ring: DatagramRing<'_>,
+    (cell, to): (Cell, Addressee),
+    datagram: &mut OutgoingDatagram<'_>,
+) {
     let length = datagram.source.left;
     debug_assert!(length as usize <= ring.room());
     ring.describe(cell, datagram.message, to);

@@ -26,11 +26,11 @@ mod regions;
 mod source;
 mod waiting;
 
-pub(crate) use datagrams::{DestinationCache, Sender, Sent};
+pub(crate) use datagrams::{DestinationCache, SendOutcome, Sender};
 use receives::{Receives, SharedReceives};
 use regions::RegionCache;
 pub(crate) use source::Source;
-pub(crate) use waiting::Waiting;
+pub(crate) use waiting::WaitingRequest;
 use waiting::{rnr_timeout, unreachable_timeout};
 
 /// Number of looks at a receive ring before a request has to wait: about half a microsecond.
@@ -275,10 +275,11 @@ impl Connection {
     /// Returns the position of the peer's next receive. `None` if the peer does not expect this side's packets.
     fn next_position(&self, phase: Phase) -> Option<u64> {
         let old = self.attached.as_ref();
-        let is_same_life = old.is_some_and(|old| old.phase.generation() == phase.generation());
+        let is_same_generation =
+            old.is_some_and(|old| old.phase.generation() == phase.generation());
         match old {
             _ if self.own.service == QpType::Rc && !self.continues_sequence() => None,
-            Some(old) if is_same_life => Some(old.next),
+            Some(old) if is_same_generation => Some(old.next),
             // After a RESET the peer's queue pair does not expect the packets of this connection.
             Some(_) if self.own.service == QpType::Rc => None,
             // UC accepts any PSN at the beginning of a message (IBTA vol. 1, 9.8.2.2): continue where the queue
@@ -286,8 +287,8 @@ impl Connection {
             _ => {
                 let first = phase.first_position();
                 let left = self.remote().from_peer.next.load(Ordering::Relaxed);
-                let is_of_this_life = left.checked_sub(first).is_some_and(|n| n >> 44 == 0);
-                Some(if is_of_this_life { left } else { first })
+                let is_of_this_generation = left.checked_sub(first).is_some_and(|n| n >> 44 == 0);
+                Some(if is_of_this_generation { left } else { first })
             }
         }
     }

@@ -27,7 +27,7 @@ pub(super) fn rnr_timeout(retry: RetryParams, timer: RnrTimer) -> Option<Duratio
 
 /// A request that the engine may have to repeat, with copies of what it borrowed from the program.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingRequest {
     pub(crate) wr_id: WrId,
     pub(crate) flags: SendFlags,
     pub(crate) count: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Waiting {
     deadline: Option<Instant>,
 }
 
-impl Waiting {
+impl WaitingRequest {
     /// Copies `request`, whose attempt ended with `reason` (`None`: it was not attempted, because others wait).
     pub(crate) fn new(port: &Port, request: &SendRequest<'_>, count: u64) -> Self {
         let is_inline = request.flags.contains(SendFlags::INLINE);
@@ -67,7 +67,7 @@ impl Waiting {
                 sges.push(unsafe { Sge::from_raw(sge.addr(), sge.length(), sge.lkey()) });
             }
         }
-        Waiting {
+        WaitingRequest {
             wr_id: request.wr_id,
             flags: request.flags,
             count,

@@ -57,7 +57,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn extents_never_overlap_and_all_come_back(sizes in prop::collection::vec(1u64..40_000, 1..60)) {
+        fn extents_never_overlap_and_are_all_freed(sizes in prop::collection::vec(1u64..40_000, 1..60)) {
             let whole = 0..1 << 20;
             let mut arena = Arena::new(whole.clone());
             let mut held: Vec<Range<u64>> = Vec::new();

@@ -1,8 +1,7 @@
 //! Copies payload: into shared memory, and inline payload out of the program's memory.
 //!
-//! The last byte is placed last: programs that poll memory for a message (`ib_write_lat`) rely on
-//! what every NIC does in practice. On x86 stores become visible in program order; elsewhere the
-//! release store orders them.
+//! The last byte becomes visible last. Programs that poll memory for a message (`ib_write_lat`) rely on that, and every
+//! NIC does so in practice. On x86, stores become visible in program order; elsewhere the release store orders them.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -11,13 +10,12 @@ use adverb_verbs::Sge;
 /// Copies `length` bytes from `source` to `target`; the byte at the end becomes visible last.
 ///
 /// # Safety
-/// Both ranges are mapped for the whole call, `source` readable and `target` writable. They may be
-/// read or written by other processes at the same time: then the bytes are some mixture, as with
-/// a NIC.
+/// Both ranges are mapped during the whole call, `source` readable and `target` writable. If other processes write
+/// them at the same time, the result is an arbitrary mixture of bytes, as with a NIC.
 #[inline]
 pub(crate) unsafe fn place(target: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the caller's promise covers every access below; a sized store is used only where
-    // the target is aligned for it.
+    // SAFETY: the caller promises that both ranges are mapped. A sized store is used only if the target is aligned
+    // for it.
     unsafe {
         match length {
             0 => {}
@@ -66,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_and_alignment_arrives_whole_and_touches_nothing_else() {
+    fn every_length_and_alignment_is_copied_exactly() {
         let source: Vec<u8> = (0..80u8).map(|i| i.wrapping_mul(37) | 1).collect();
         for length in 0..40 {
             for (from, to) in (0..9).flat_map(|f| (0..9).map(move |t| (f, t))) {

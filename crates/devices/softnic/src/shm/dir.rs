@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_given_lowest_first_and_the_last_one_takes_the_directory_along() {
+    fn the_lowest_free_slot_is_claimed_and_the_last_release_removes_the_directory() {
         let place = tempfile::tempdir().unwrap();
         let dir = dir_in(place.path());
         let (a, b) = (claim(&dir), claim(&dir));
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_dead_owner_are_reaped_and_those_of_a_living_one_are_not() {
+    fn only_files_of_dead_owners_are_removed() {
         let place = tempfile::tempdir().unwrap();
         let dir = dir_in(place.path());
         let alive = claim(&dir);
@@ -439,11 +439,11 @@ mod tests {
     }
 
     #[test]
-    fn what_no_process_left_there_stops_nobody() {
+    fn foreign_files_do_not_prevent_claiming_a_slot() {
         let place = tempfile::tempdir().unwrap();
         let dir = dir_in(place.path());
         let first = claim(&dir);
-        // To open it for reading would wait for a writer.
+        // Opening it for reading would block until there is a writer.
         let fifo = dir.0.join("001.port");
         mknodat(CWD, fifo, FileType::Fifo, Mode::RUSR, 0).unwrap();
         fs::create_dir(dir.0.join("002.port")).unwrap();
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_stopped_with_the_lock_is_not_waited_for_for_ever() {
+    fn waiting_for_the_lock_of_a_stopped_process_times_out() {
         let place = tempfile::tempdir().unwrap();
         let dir = dir_in(place.path());
         let _held = dir.open_locked().unwrap();

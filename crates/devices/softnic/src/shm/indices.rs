@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_of_a_range_is_given_once_wherever_it_begins() {
+    fn every_number_of_a_range_is_allocated_once() {
         for offset in [0, 3, 5, u64::MAX] {
             let mut indices = Indices::beginning_at(2..7, offset);
             let mut given: Vec<u32> = std::iter::from_fn(|| indices.take()).collect();

@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_different_sides_write_lies_on_different_lines() {
+    fn words_of_different_writers_are_on_different_cache_lines() {
         assert_eq!(std::mem::offset_of!(QpEntry, requester), 64);
         assert_eq!(std::mem::offset_of!(QpEntry, from_peer), 128);
         assert_eq!(size_of::<QpEntry>(), 192);

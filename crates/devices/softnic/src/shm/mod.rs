@@ -1,10 +1,9 @@
 //! The shared memory of a port, and the protocols by which the processes of one user share it.
 //!
 //! A port's file ([`layout`]) is mapped by its owner and its peers ([`segment`], [`peer`]); [`dir`] finds it,
-//! and tells by file locks whether its owner lives. Receive requests and completions travel through rings:
+//! and determines by file locks whether its owner lives. Receive requests and completions travel through rings:
 //! [`ring`] of one queue pair, [`shared_ring`] of a shared receive queue, [`datagram_ring`] of UD messages from
-//! several senders. [`ready`] and [`notify`] tell a completion queue and a sleeping thread that something has
-//! arrived; [`quiesce`] waits until no peer is in the middle of an operation.
+//! several senders. [`ready`] marks queue pairs with completions, [`notify`] raises completion events; [`quiesce`] waits until no peer is in the middle of an operation.
 //!
 //! Nothing here knows verbs objects or the UDP port. The rings are model-checked with loom (`tests/loom.rs`),
 //! for which they are public.

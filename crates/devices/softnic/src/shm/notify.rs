@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn solicited_waits_for_the_urgent_and_does_not_weaken_any() {
+    fn solicited_ignores_usual_completions_and_does_not_weaken_any() {
         let armed = Armed::default();
         armed.arm(NotifyOn::Solicited);
         assert!(!armed.must_raise(Urgency::Usual));

@@ -30,7 +30,7 @@ pub(crate) struct Peer {
     regions: Mutex<HashMap<u32, Arc<PeerRegion>>>,
     channels: Mutex<HashMap<u32, File>>,
     dead: AtomicBool,
-    /// It was told that this port sends datagrams to it.
+    /// It knows that this port sends datagrams to it.
     is_announced: AtomicBool,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct PeerRegion {
 /// Why a peer's port cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PeerError {
-    #[error("no process of this user has this queue pair: port {slot} is not there ({source})")]
+    #[error("no process of this user has this queue pair: cannot open port {slot} ({source})")]
     NotThere { slot: u32, source: io::Error },
     #[error("the process that had this queue pair (port {slot}) has ended")]
     Ended { slot: u32 },
@@ -63,7 +63,7 @@ impl PeerError {
     /// Whether the slot may belong to a process that shares no memory with this one: of another user, with
     /// another directory, in another PID namespace, or of another version of Adverb. (After a process has
     /// ended, any other may take its slot.)
-    pub(crate) fn is_of_a_stranger(&self) -> bool {
+    pub(crate) fn is_unshared(&self) -> bool {
         !matches!(self, PeerError::System { .. })
     }
 }
@@ -237,7 +237,7 @@ impl Peer {
     }
 }
 
-/// Returns the inode of this process's PID namespace, or 0 if /proc does not tell it.
+/// Returns the inode of this process's PID namespace, or 0 if /proc does not show it.
 pub(crate) fn pid_namespace() -> u64 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino())

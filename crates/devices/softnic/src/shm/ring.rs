@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_posted_is_what_the_requester_finds() {
+    fn the_requester_finds_what_was_posted() {
         let memory = ring_memory(4, 9);
         let ring = RecvRing::over(&memory, 4);
         for position in 0..12 {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_of_a_former_life_is_not_taken_for_one_of_this() {
+    fn completions_of_an_earlier_generation_are_ignored() {
         let memory = ring_memory(2, 1);
         let ring = RecvRing::over(&memory, 2);
         ring.post(0, [].into_iter());
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cleared_ring_holds_nothing_of_its_former_owner() {
+    fn a_cleared_ring_is_empty() {
         let memory = ring_memory(4, 3);
         let ring = RecvRing::over(&memory, 4);
         (0..4).for_each(|position| ring.post(position, [].into_iter()));

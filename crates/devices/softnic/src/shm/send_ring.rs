@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn completions_come_back_whole_and_in_order_and_free_the_queue() {
+    fn completions_round_trip_in_order_and_free_the_queue() {
         let ring = SendRing::new(Qpn::default(), 3);
         for count in 1..20 {
             let sent = Sent {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cleared_ring_is_empty_and_begins_to_count_anew() {
+    fn a_cleared_ring_is_empty_and_counts_from_zero() {
         let ring = SendRing::new(Qpn::default(), 2);
         let sent = Sent {
             wr_id: 1,

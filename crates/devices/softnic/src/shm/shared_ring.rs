@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_told_once_when_fewer_are_left() {
+    fn a_reached_limit_is_reported_once() {
         let memory = memory();
         let ring = SharedRing::over(&memory, SLOTS);
         let first = ring.clear();
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_and_its_ticket_name_each_other() {
+    fn tickets_round_trip_through_request_positions() {
         for slots in [1, 2, 64, MAX_SLOTS] {
             for (position, slot) in [(1, 0), (77, slots - 1), ((1 << 46) - 1, slots / 2)] {
                 let slot = slot as u16;

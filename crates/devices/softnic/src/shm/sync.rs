@@ -1,4 +1,4 @@
-//! Atomics: the real ones, or loom's when the shared protocols are model-checked. Locks of this process.
+//! Atomics (loom's while the shared-memory protocols are model-checked), and locks of this process.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -32,7 +32,7 @@ pub(super) struct SharedMailbox {
 impl SharedMailbox {
     fn new(port: &Arc<Port>, pd: u32, slots: usize) -> Result<Self, CreateError> {
         let mailbox = Mailbox::new(port, pd, slots)?;
-        let first = mailbox.ring.begin_life();
+        let first = mailbox.ring.begin_generation();
         (first..first + slots as u64).for_each(|position| mailbox.ring.post(position));
         Ok(SharedMailbox {
             mailbox,
@@ -48,7 +48,7 @@ impl SharedMailbox {
         self.mailbox.ring.arrival(self.next()).is_some()
     }
 
-    /// Has `take` empty the cells of so many messages as came by now.
+    /// Passes the cells of the messages that have arrived so far to `take`, which empties them.
     fn empty(&self, mut take: impl FnMut(Cell)) {
         let (ring, slots) = (self.mailbox.ring, self.mailbox.slots as u64);
         let first = self.next();
@@ -122,8 +122,8 @@ impl SrqInner {
         if !self.has_datagrams() {
             return self.state.lock();
         }
-        // Holding the table of regions prevents that memory is deregistered, and unmapped, during the copy. The UDP
-        // port's driver also holds it when it locks this state, so the order of locks is the same.
+        // While the table of regions is locked, memory is not deregistered and unmapped during the copy. The UDP port's
+        // driver also locks it before this state, so the order of locks is the same.
         let regions = lock(&self.port.regions);
         let mut state = self.state.lock();
         if let Some(shared) = self.mailbox.get() {
@@ -146,9 +146,9 @@ impl SrqInner {
         (mailbox, cell): (&Mailbox, Cell),
         regions: &RegionTable,
     ) -> Option<()> {
-        let life = mailbox.ring.addressee(cell);
-        let user = state.user_of(life).copied()?;
-        let index = life.index();
+        let addressee = mailbox.ring.addressee(cell);
+        let user = state.user_of(addressee).copied()?;
+        let index = addressee.index();
         let ticket = self.ring.take(index as u16)?;
         self.collect(state);
         state.held.retain(|held| held.ticket != ticket);
@@ -156,7 +156,7 @@ impl SrqInner {
         let wr_id = WrId(state.wr_ids[usize::from(ticket.slot)]);
         state.free.push(ticket.slot);
         if !completion.status.is_success() {
-            if let Some(user) = state.user_of(life) {
+            if let Some(user) = state.user_of(addressee) {
                 user.is_over = true;
             }
             fail_receiver(&self.port, index);
@@ -192,8 +192,8 @@ impl SrqInner {
 
 impl State {
     /// Returns the queue pair that is addressed, if it was not reset since.
-    fn user_of(&mut self, life: Addressee) -> Option<&mut User> {
-        let user = self.users.get_mut(life.index() as usize)?.as_mut()?;
-        (user.life == life && !user.is_over).then_some(user)
+    fn user_of(&mut self, addressee: Addressee) -> Option<&mut User> {
+        let user = self.users.get_mut(addressee.index() as usize)?.as_mut()?;
+        (user.addressee == addressee && !user.is_over).then_some(user)
     }
 }

@@ -31,8 +31,8 @@ use crate::shm::shared_ring::{SharedRing, Ticket};
 use crate::shm::sync::lock;
 
 use datagrams::SharedMailbox;
-pub(crate) use state::Peer;
-use state::{Held, State, User};
+pub(crate) use state::PeerActivity;
+use state::{State, TakenRequest, User};
 
 /// Slots in addition to one per request: the number that may be withheld by requesters that were stopped in the
 /// middle of a message when their queue pair was destroyed or reset.
@@ -186,7 +186,7 @@ impl SrqInner {
             let position = state.collected;
             let slot = state.slot_at[position as usize & (state.slot_at.len() - 1)];
             let ticket = Ticket { position, slot };
-            state.held.push(Held { ticket, holder });
+            state.held.push(TakenRequest { ticket, holder });
             state.collected += 1;
         }
         let mut held = std::mem::take(&mut state.held);
@@ -262,14 +262,14 @@ impl SrqInner {
     // --- for queue pairs
 
     /// Adds one generation of a queue pair.
-    pub(crate) fn join(&self, life: Addressee, qpn: Qpn, recv_cq: u32) {
+    pub(crate) fn join(&self, addressee: Addressee, qpn: Qpn, recv_cq: u32) {
         let mut state = self.state.lock();
-        let index = life.index() as usize;
+        let index = addressee.index() as usize;
         if state.users.len() <= index {
             state.users.resize(index + 1, None);
         }
         state.users[index] = Some(User {
-            life,
+            addressee,
             qpn,
             recv_cq,
             is_over: false,
@@ -277,14 +277,14 @@ impl SrqInner {
     }
 
     /// Removes a queue pair that is destroyed or reset, and discards its completions.
-    pub(crate) fn leave(&self, index: u32, peer: Peer) {
+    pub(crate) fn leave(&self, index: u32, peer: PeerActivity) {
         let index = index as u16;
         let mut state = self.up_to_date();
         self.collect(&mut state);
         for held in state.take_held(index) {
             state.let_go(held, peer);
         }
-        if peer == Peer::Idle {
+        if peer == PeerActivity::Idle {
             let State { kept, free, .. } = &mut *state;
             free.extend(
                 kept.extract_if(.., |held| held.holder == index)
@@ -301,7 +301,7 @@ impl SrqInner {
 
     /// Flushes the requests that a queue pair has taken and not completed; no requester takes more for it.
     /// Messages that have arrived stay successes. Returns whether a request was flushed.
-    pub(crate) fn flush(&self, index: u32, peer: Peer) -> bool {
+    pub(crate) fn flush(&self, index: u32, peer: PeerActivity) -> bool {
         let mut state = self.up_to_date();
         self.collect(&mut state);
         if let Some(Some(user)) = state.users.get_mut(index as usize) {

@@ -21,18 +21,18 @@ pub(super) struct State {
     /// `wr_id` of the requests, by slot.
     pub(super) wr_ids: Box<[u64]>,
     pub(super) free: Vec<u16>,
-    pub(super) held: Vec<Held>,
+    pub(super) held: Vec<TakenRequest>,
     /// Queue pairs, by index.
     pub(super) users: Vec<Option<User>>,
     /// Completions that were not polled yet, by index of the completion queue.
     pub(super) ready: Vec<(u32, VecDeque<WorkCompletion>)>,
     /// Slots that a stopped requester may still write to.
-    pub(super) kept: Vec<Held>,
+    pub(super) kept: Vec<TakenRequest>,
 }
 
 /// A request that was taken.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct TakenRequest {
     pub(super) ticket: Ticket,
     pub(super) holder: u16,
 }
@@ -40,7 +40,7 @@ pub(super) struct Held {
 /// A queue pair that takes from the queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct User {
-    pub(super) life: Addressee,
+    pub(super) addressee: Addressee,
     pub(super) qpn: Qpn,
     pub(super) recv_cq: u32,
     /// UD: it has failed, and receives nothing more.
@@ -49,16 +49,20 @@ pub(super) struct User {
 
 /// Whether a requester may still write to the requests that its queue pair has taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
+pub(crate) enum PeerActivity {
     /// No requester may.
     Idle,
     /// A requester is stopped in the middle of a message, and may continue.
     Stopped,
 }
 
-impl Peer {
+impl PeerActivity {
     pub(crate) fn from_idle(is_idle: bool) -> Self {
-        if is_idle { Peer::Idle } else { Peer::Stopped }
+        if is_idle {
+            PeerActivity::Idle
+        } else {
+            PeerActivity::Stopped
+        }
     }
 }
 
@@ -82,26 +86,26 @@ impl State {
         self.next - self.collected + self.held.len() as u64
     }
 
-    pub(super) fn take_held(&mut self, holder: u16) -> Vec<Held> {
+    pub(super) fn take_held(&mut self, holder: u16) -> Vec<TakenRequest> {
         self.held
             .extract_if(.., |held| held.holder == holder)
             .collect()
     }
 
     /// Frees the slot of a completed request.
-    pub(super) fn end(&mut self, held: Held, arrival: Arrival) {
+    pub(super) fn end(&mut self, held: TakenRequest, arrival: Arrival) {
         self.complete(held, arrival);
         self.free.push(held.ticket.slot);
     }
 
-    pub(super) fn let_go(&mut self, held: Held, peer: Peer) {
+    pub(super) fn let_go(&mut self, held: TakenRequest, peer: PeerActivity) {
         match peer {
-            Peer::Idle => self.free.push(held.ticket.slot),
-            Peer::Stopped => self.kept.push(held),
+            PeerActivity::Idle => self.free.push(held.ticket.slot),
+            PeerActivity::Stopped => self.kept.push(held),
         }
     }
 
-    pub(super) fn complete(&mut self, held: Held, arrival: Arrival) {
+    pub(super) fn complete(&mut self, held: TakenRequest, arrival: Arrival) {
         // Completions of a removed queue pair are discarded.
         let user = self.users.get(usize::from(held.holder));
         if let Some(user) = user.copied().flatten() {

@@ -1,6 +1,6 @@
-//! Addresses of UDP ports: as GIDs, the UDP port of a slot, and what the network behind them takes.
+//! Addresses of UDP ports: their GIDs, the UDP port of a slot, and the path MTU of an interface.
 //!
-//! Source: IBTA annex A17 (RoCEv2): the GID is the IP address, an IPv4 one mapped.
+//! Source: IBTA annex A17 (RoCEv2): the GID is the IP address; an IPv4 address is mapped to IPv6.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::shm::layout::slot_of;
 
-/// All of them, largest first.
+/// All path MTUs, largest first.
 const MTUS: [PathMtu; 5] = [
     PathMtu::B4096,
     PathMtu::B2048,
@@ -22,7 +22,7 @@ const MTUS: [PathMtu; 5] = [
     PathMtu::B256,
 ];
 
-/// The GID of an address.
+/// Returns the GID of an address.
 pub(crate) fn gid_of(ip: IpAddr) -> Gid {
     match ip {
         IpAddr::V4(ip) => Gid::from_ipv4(ip),
@@ -30,39 +30,40 @@ pub(crate) fn gid_of(ip: IpAddr) -> Gid {
     }
 }
 
-/// The address of a GID.
+/// Returns the address of a GID.
 pub(crate) fn ip_of(gid: Gid) -> IpAddr {
     Ipv6Addr::from(gid.0).to_canonical()
 }
 
-/// Of an address that sockets can be bound to and that is none by which peers reach this host: what it
-/// is instead.
-pub(super) fn no_address_of_one_host(ip: IpAddr) -> Option<&'static str> {
+/// Describes an address to which a socket can be bound, but under which peers do not reach this host. `None` for
+/// other addresses.
+pub(super) fn not_of_one_host(ip: IpAddr) -> Option<&'static str> {
     match ip {
-        _ if ip.is_unspecified() => Some("no address: it stands for all of a host's"),
+        _ if ip.is_unspecified() => Some("the unspecified address"),
         _ if ip.is_multicast() => {
-            Some("a multicast group, to which queue pairs of the device are attached")
+            Some("a multicast group; attach queue pairs of the device to it instead")
         }
         IpAddr::V4(Ipv4Addr::BROADCAST) => Some("the broadcast address"),
         IpAddr::V6(ip) if ip.is_unicast_link_local() => {
-            Some("a link-local address, of which a GID does not tell the interface")
+            Some("a link-local address, whose interface a GID does not contain")
         }
         _ => None,
     }
 }
 
-/// The UDP port of a slot. Slot 0 has the standard's: foreign NICs know no other.
+/// Returns the UDP port of a slot. Slot 0 has the standard port, the only one that other NICs send to.
 pub(crate) fn udp_port(slot: u32) -> u16 {
     // There are fewer than 2^10 slots.
     ROCE_PORT + slot as u16
 }
 
-/// The slot that has this UDP port.
+/// Returns the slot that has this UDP port.
 pub(super) fn slot_at(port: u16) -> u32 {
     u32::from(port.wrapping_sub(ROCE_PORT))
 }
 
-/// Where the process that has `qpn` listens, at `ip`; all members of a multicast group at one port.
+/// Returns the socket address at `ip` of the process that owns `qpn`. All members of a multicast group have the same
+/// port.
 pub(crate) fn socket_of(ip: IpAddr, qpn: Qpn) -> SocketAddr {
     if ip.is_multicast() {
         return SocketAddr::new(ip, ROCE_PORT);
@@ -70,19 +71,19 @@ pub(crate) fn socket_of(ip: IpAddr, qpn: Qpn) -> SocketAddr {
     SocketAddr::new(ip, udp_port(slot_of(qpn)))
 }
 
-/// The largest path MTU whose packets fit the interface that has `ip`.
+/// Returns the largest path MTU whose packets fit the interface that has `ip`.
 pub(crate) fn path_mtu(ip: IpAddr) -> io::Result<PathMtu> {
     let interface = interface_of(ip)?.unwrap_or_else(|| c"lo".to_owned());
     let mtu = interface_mtu(&interface)?;
     fitting(mtu, ip).ok_or_else(|| {
         let interface = interface.to_string_lossy();
         io::Error::other(format!(
-            "the MTU of interface {interface}, {mtu} B, does not take the smallest packets of RoCE (256 B)"
+            "MTU {mtu} B of interface {interface} is too small for RoCE packets of 256 B; enlarge it"
         ))
     })
 }
 
-/// The largest path MTU of which the longest packet takes `mtu` bytes with its IP header.
+/// Returns the largest path MTU whose longest packet has at most `mtu` bytes with its IP header.
 fn fitting(mtu: u64, ip: IpAddr) -> Option<PathMtu> {
     let header = match ip {
         IpAddr::V4(_) => ipv4::LEN,
@@ -102,8 +103,8 @@ pub fn host_addresses() -> io::Result<Vec<IpAddr>> {
     Ok(interfaces.into_iter().map(|(ip, _)| ip).collect())
 }
 
-/// The interface that has `ip`; none where the address is reached by a route to this machine, as the
-/// rest of 127.0.0.0/8 is.
+/// Returns the interface that has `ip`. `None` if only a route leads the address to this host, like most of
+/// 127.0.0.0/8.
 fn interface_of(ip: IpAddr) -> io::Result<Option<CString>> {
     let mut interfaces = interfaces()?.into_iter();
     Ok(interfaces.find_map(|(at, name)| (at == ip).then_some(name)))
@@ -133,12 +134,13 @@ fn interfaces() -> io::Result<Vec<(IpAddr, CString)>> {
     Ok(found)
 }
 
-/// The IP address that a socket address holds.
+/// Returns the IP address in a socket address.
 ///
 /// # Safety
 /// `address` is null or points to a socket address of the family that it names.
 unsafe fn ip_at(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: the caller's promise; the family says how long it is. Read unaligned, to be sure.
+    // SAFETY: the caller promises an address of the family that it names, which determines its length. The reads need
+    // no alignment.
     unsafe {
         let family = address.as_ref()?.sa_family;
         match i32::from(family) {
@@ -156,7 +158,7 @@ unsafe fn ip_at(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// The number of the interface that has `ip`.
+/// Returns the index of the interface that has `ip`.
 pub(super) fn interface_index(ip: IpAddr) -> io::Result<u32> {
     let interface = interface_of(ip)?.unwrap_or_else(|| c"lo".to_owned());
     // SAFETY: the name is a C string.
@@ -175,7 +177,7 @@ fn interface_mtu(name: &CStr) -> io::Result<u64> {
     for (to, from) in request.ifr_name[..room].iter_mut().zip(name.to_bytes()) {
         *to = *from as libc::c_char;
     }
-    // SAFETY: the request is one of SIOCGIFMTU's kind, with a name that ends in 0.
+    // SAFETY: SIOCGIFMTU takes an `ifreq`, whose name ends in 0.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
     if done != 0 {
         return Err(io::Error::last_os_error());
@@ -194,7 +196,7 @@ mod tests {
     const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
     #[test]
-    fn an_address_comes_back_from_its_gid() {
+    fn addresses_round_trip_through_gids() {
         for text in ["10.0.0.1", "127.0.0.2", "2001:db8::7", "::1"] {
             let ip: IpAddr = text.parse().unwrap();
             assert_eq!(ip_of(gid_of(ip)), ip);
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_at_one_port_whoever_sends() {
+    fn all_members_of_a_group_have_the_same_port() {
         let group: IpAddr = "239.1.2.3".parse().unwrap();
         assert_eq!(socket_of(group, Qpn::MULTICAST), (group, 4791).into());
         assert_eq!(socket_of(V4, qpn_of(2, 5)), (V4, 4793).into());
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_told_apart_by_their_udp_ports() {
+    fn each_slot_has_its_own_udp_port() {
         assert_eq!(socket_of(V4, qpn_of(3, 77)), SocketAddr::new(V4, 4794));
         let last = qpn_of(MAX_SLOTS - 1, 77);
         assert_eq!(u32::from(socket_of(V4, last).port()), 4790 + MAX_SLOTS);
@@ -234,8 +236,8 @@ mod tests {
     }
 
     #[test]
-    fn other_makes_of_nics_have_the_standards_udp_port_whatever_their_numbers() {
-        // Soft-RoCE gives numbers from 16 up to 2^17, adapters go further.
+    fn queue_pair_numbers_of_other_nics_map_to_the_standard_udp_port() {
+        // Soft-RoCE has numbers from 16 to 2^17, adapters larger ones.
         for number in [16, 1 << 14, (1 << 17) - 1, 0x12_3456, (1 << 23) - 1] {
             let qpn = Qpn::new(number).unwrap();
             assert_eq!(socket_of(V4, qpn).port(), ROCE_PORT, "{qpn}");

@@ -1,5 +1,5 @@
-//! Where a UDP port is to be, and its socket, bound before the port is laid out: which slot a process
-//! takes depends on which UDP ports are free.
+//! The address and socket of a UDP port. The socket is bound before the port file is initialized, because the slot of
+//! a process depends on which UDP ports are free.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,30 +15,30 @@ use crate::shm::layout::MAX_SLOTS;
 
 /// Which peers are reached over UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wiring {
-    /// Those at other addresses, and those at the same address that share no memory.
-    Others,
+pub(crate) enum UdpPeers {
+    /// Peers at other addresses, and peers at the same address that share no memory.
+    Unshared,
     /// All, so that faults are injected into all packets.
     All(Impairment),
 }
 
-/// An address to have a UDP port at.
+/// The address of a UDP port, and its parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UdpAddress {
     ip: IpAddr,
     mtu: PathMtu,
-    wiring: Wiring,
+    peers: UdpPeers,
     delayed_acks: DelayedAcks,
 }
 
 impl UdpAddress {
-    /// Looks at the interface that has `ip`.
-    pub(crate) fn new(ip: IpAddr, wiring: Wiring) -> Result<Self, OpenError> {
-        if let Some(what) = address::no_address_of_one_host(ip) {
+    /// Reads the MTU of the interface that has `ip`.
+    pub(crate) fn new(ip: IpAddr, peers: UdpPeers) -> Result<Self, OpenError> {
+        if let Some(what) = address::not_of_one_host(ip) {
             return Err(OpenError::Unavailable {
                 device: format!("soft@{ip}"),
                 reason: format!("{ip} is {what}"),
-                remedy: "name an address of this host; `ip address` lists them".into(),
+                remedy: "use an address of this host; `ip address` lists them".into(),
             });
         }
         let delayed_acks = DelayedAcks::from_env().map_err(|reason| OpenError::Unavailable {
@@ -54,25 +54,25 @@ impl UdpAddress {
         Ok(UdpAddress {
             ip,
             mtu,
-            wiring,
+            peers,
             delayed_acks,
         })
     }
 
-    /// No slot is left whose UDP port is free.
+    /// Returns the error that no UDP port is free.
     pub(crate) fn all_taken(self) -> OpenError {
         let ip = self.ip;
         let [first, last] = [0, MAX_SLOTS - 1].map(address::udp_port);
         OpenError::Unavailable {
             device: format!("soft@{ip}"),
-            reason: format!("the UDP ports {first} to {last} at {ip} are all in use"),
-            remedy: "name another address of this host, or end a process that has some of them \
+            reason: format!("all UDP ports from {first} to {last} at {ip} are in use"),
+            remedy: "use another address of this host, or end a process that uses one of them \
                      (`ss -ulpn`)"
                 .into(),
         }
     }
 
-    /// Binds the socket of `slot`. None where its UDP port is somebody else's.
+    /// Binds the socket of `slot`. `None` if its UDP port is in use.
     pub(crate) fn bind(self, slot: u32) -> Result<Option<Bound>, OpenError> {
         let ip = self.ip;
         let own = SocketAddr::new(ip, address::udp_port(slot));
@@ -83,7 +83,7 @@ impl UdpAddress {
             Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => Err(OpenError::Unavailable {
                 device,
                 reason: format!("{ip} is not an address of this host and network namespace"),
-                remedy: "`ip address` lists those that are".into(),
+                remedy: "use an address of this host; `ip address` lists them".into(),
             }),
             Err(source) => Err(OpenError::System {
                 device,
@@ -94,12 +94,12 @@ impl UdpAddress {
     }
 }
 
-/// The socket of a slot, bound before the slot's port is laid out.
+/// A bound socket, and the parameters of its port.
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub(super) own: SocketAddr,
     pub(super) mtu: PathMtu,
-    pub(super) wiring: Wiring,
+    pub(super) peers: UdpPeers,
     pub(super) delayed_acks: DelayedAcks,
     pub(super) socket: RoceSocket,
     /// As in [`super::Udp`].
@@ -113,7 +113,7 @@ impl Bound {
         Ok(Bound {
             own,
             mtu: address.mtu,
-            wiring: address.wiring,
+            peers: address.peers,
             delayed_acks: address.delayed_acks,
             socket,
             groups,

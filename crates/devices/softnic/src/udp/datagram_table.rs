@@ -1,5 +1,4 @@
-//! The UD queue pairs of the UDP port, by index, the groups that they are in, and where their
-//! datagrams go: address handles.
+//! The UD queue pairs of the UDP port, their multicast groups and address handles.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,16 +17,16 @@ use super::host::Endpoint;
 use super::socket::Remote;
 use crate::shm::layout::qp_index;
 
-/// Names of address handles to other addresses have this bit; those to this one are numbers of
-/// protection domains, which are shorter.
+/// Set in the names of address handles that the UDP port stores. Other handles are named by their protection domain,
+/// whose number has 32 bits.
 const UDP_HANDLE: u64 = 1 << 63;
 
-/// Whether a handle leads to another address.
+/// Whether the UDP port stores the handle.
 pub(crate) fn is_udp_handle(ah: AhRef<'_>) -> bool {
     ah.name() & UDP_HANDLE != 0
 }
 
-/// What an address handle says.
+/// An address handle.
 #[derive(Clone, Copy, Debug)]
 struct AddressHandle {
     pd: u32,
@@ -42,7 +41,7 @@ pub(super) struct DatagramTable {
     links: HashMap<u32, Box<DatagramLink>>,
     pub(super) groups: Groups,
     handles: HashMap<u64, AddressHandle>,
-    /// Handles made: names are not used again.
+    /// Number of handles made so far. Names are not reused.
     made: u64,
 }
 
@@ -60,7 +59,7 @@ impl DatagramTable {
 
     // --- address handles
 
-    /// Makes a handle of domain `pd`; its name. None where `ip` is of another IP version.
+    /// Makes a handle of protection domain `pd`; returns its name. `None` if `ip` is of the other IP version.
     pub(super) fn make_handle(
         &mut self,
         pd: u32,
@@ -77,8 +76,8 @@ impl DatagramTable {
         self.handles.remove(&name);
     }
 
-    /// Where a datagram of domain `pd` goes; none where that has no such handle. One to this address
-    /// is for a process that shares no memory with this one.
+    /// Returns the target of a datagram of protection domain `pd`. `None` if the domain has no such handle. A handle of
+    /// this host's own address leads to a process that shares no memory with this one.
     pub(super) fn target(&self, pd: u32, to: &Destination<'_>) -> Option<Target> {
         let (ip, class) = if is_udp_handle(to.ah) {
             let handle = self.handles.get(&to.ah.name());
@@ -94,7 +93,7 @@ impl DatagramTable {
 
     // --- queue pairs
 
-    /// From now on a queue pair gets what comes.
+    /// Adds a queue pair, which receives from now on.
     pub(super) fn insert(&mut self, qp: &Arc<dyn Endpoint>) {
         let link = DatagramLink::new(qp, self.mtu);
         self.links.insert(qp_index(qp.qpn()), Box::new(link));
@@ -109,8 +108,8 @@ impl DatagramTable {
         (link.qp.qpn() == qpn).then_some(link)
     }
 
-    /// Gives a packet to its queue pair, or to all that are in its group. `length` is that of the
-    /// whole, `identification` what the sender's IP header has. False where there is none.
+    /// Passes a packet to its queue pair, or to all members of its group. `length` is the packet's length with its ICRC,
+    /// `identification` is from its IP header. Returns false if no queue pair takes it.
     pub(super) fn deliver(
         &mut self,
         packet: &Packet<'_>,

@@ -1,10 +1,9 @@
-//! One UD queue pair at the UDP port.
+//! A UD queue pair at the UDP port.
 //!
-//! It sends by the transport's state transport, one request at a time on the thread that posts. What
-//! comes it puts into the queue pair's receive ring as one more sender beside the processes of this
-//! host ([`crate::shm::datagram_ring`]).
+//! It sends through the transport's state machine, one request at a time on the posting thread. It puts arriving
+//! messages into the queue pair's datagram ring, like any other sender ([`crate::shm::datagram_ring`]).
 //!
-//! Sources: IBTA vol. 1, 9.8.3 (UD); annex A17.4.5.2 (what a receive over IPv4 begins with).
+//! Sources: IBTA vol. 1, 9.8.3 (UD); annex A17.4.5.2 (the first 40 bytes of a receive over IPv4).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use super::socket::Remote;
 use crate::shm::datagram_ring::{Front, Message};
 use crate::shm::notify::Urgency;
 
-/// Where a packet goes, as the socket and the ICRC need it.
+/// The destination of a packet, as the socket and the ICRC need it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) to: Remote,
@@ -32,7 +31,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// From one socket to another. None where they are of two families.
+    /// Makes the target for packets from `own`. `None` if the addresses are of two IP versions.
     pub(super) fn new(own: SocketAddr, to: Remote) -> Option<Self> {
         let flow = Flow {
             addresses: Addresses::of(own.ip(), to.to.ip())?,
@@ -47,14 +46,14 @@ impl Target {
 pub(super) struct DatagramLink {
     pub(super) qp: Arc<dyn Endpoint>,
     ud: UdQp<Target>,
-    /// No receive before this position is posted.
+    /// All receives before this position have a message.
     next: u64,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outgoing {
-    /// Its packet, of this length, is built.
+    /// Its packet of this length was built.
     Packet(usize, Target),
     /// It failed.
     Failed(WcStatus),
@@ -66,8 +65,8 @@ impl DatagramLink {
             qpn: qp.qpn(),
             qkey: qp.queue_key(),
             mtu,
-            first_psn: Psn::default(), // nothing is sent before RTS names one
-            // Each is sent before the next is posted.
+            first_psn: Psn::default(), // set by RTS, before anything is sent
+            // Each request is sent before the next is posted.
             max_work: 1,
         };
         DatagramLink {
@@ -85,7 +84,7 @@ impl DatagramLink {
         self.ud.counters()
     }
 
-    /// Takes the queue pair to the error state.
+    /// Moves the queue pair to the error state.
     pub(super) fn enter_error(&mut self) {
         self.ud.enter_error();
         self.qp.end_in_error();
@@ -105,7 +104,7 @@ impl DatagramLink {
         let built = self.ud.poll_transmit(memory, out);
         let mut ended = std::iter::from_fn(|| self.ud.poll_completion());
         let failed = ended.find(|completion| !completion.work.status.is_success());
-        // The state of its send queue the queue pair has itself.
+        // The queue pair itself keeps the state of its send queue.
         if self.ud.state() == QpState::Sqe {
             self.ud.resume();
         }
@@ -117,12 +116,12 @@ impl DatagramLink {
         }
     }
 
-    /// Drops a packet of an unknown opcode, and counts it.
+    /// Drops and counts a packet with an unknown opcode.
     pub(super) fn drop_unknown(&mut self, unknown: &UnknownOpcode) {
         self.ud.handle_unknown(unknown);
     }
 
-    /// Gives a packet's message to the oldest posted receive. What it drops it counts.
+    /// Completes the oldest posted receive with a packet's message, or drops and counts the packet.
     pub(super) fn take(&mut self, packet: &Packet<'_>, front: &[u8; grh::LEN]) {
         let DatagramLink { qp, ud, next } = self;
         ud.set_qkey(qp.queue_key());
@@ -144,9 +143,9 @@ impl DatagramLink {
     }
 }
 
-/// What a receive gets before the payload of a packet of `length` bytes, ICRC included: its IPv6
-/// header, or 20 bytes of zero and its IPv4 header. What a socket does not see of them (class of
-/// traffic, flow label, time to live) is zero.
+/// Returns the 40 bytes that a receive gets before the payload of a packet of `length` bytes (with ICRC): its IPv6
+/// header, or 20 zeros and its IPv4 header. Fields that a socket does not see (traffic class, flow label, hop limit)
+/// are zero.
 pub(super) fn front(addresses: Addresses, length: usize, unseen: Unseen) -> [u8; grh::LEN] {
     let in_ip = (udp::LEN + length) as u16;
     match addresses {

@@ -1,43 +1,47 @@
-//! Packets that reach no queue pair, and why.
+//! Counts packets that reach no queue pair, by reason.
 
-/// Why.
+/// Why a port dropped a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Drop {
-    /// Damaged on the way, or no RoCE packet.
+pub(super) enum PortDrop {
+    /// The ICRC is wrong: the packet is damaged, or not a RoCE packet.
     Icrc,
-    /// Headers that cannot be.
+    /// The headers are invalid.
     Malformed,
-    /// Of a service that no queue pair has, such as a congestion notification.
+    /// No queue pair has the transport service, for example congestion notification.
     Service,
-    /// Of another partition.
+    /// Another partition.
     Partition,
-    /// To a queue pair that is not connected here.
+    /// The queue pair does not exist or does not receive.
     UnknownQueuePair,
-    /// Not from the address that the queue pair is connected to.
+    /// The source address is not the peer's.
     WrongSource,
 }
 
-const NAMES: [(Drop, &str); 6] = [
-    (Drop::Icrc, "drop_icrc_err"),
-    (Drop::Malformed, "drop_malformed"),
-    (Drop::Service, "drop_unknown_service"),
-    (Drop::Partition, "drop_partition"),
-    (Drop::UnknownQueuePair, "drop_unknown_queue_pair"),
-    (Drop::WrongSource, "drop_wrong_source"),
+const NAMES: [(PortDrop, &str); 6] = [
+    (PortDrop::Icrc, "drop_icrc_err"),
+    (PortDrop::Malformed, "drop_malformed"),
+    (PortDrop::Service, "drop_unknown_service"),
+    (PortDrop::Partition, "drop_partition"),
+    (PortDrop::UnknownQueuePair, "drop_unknown_queue_pair"),
+    (PortDrop::WrongSource, "drop_wrong_source"),
 ];
 
-/// How many, by reason.
+/// Number of dropped packets, by reason.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drops([u64; NAMES.len()]);
 
 impl Drops {
-    pub(super) fn count(&mut self, why: Drop) {
+    pub(super) fn count(&mut self, why: PortDrop) {
         self.0[why as usize] += 1;
     }
 
-    /// How many of those that a filter of the socket may drop.
+    /// Returns the number of packets that a socket filter would have dropped.
     pub(super) fn unserved(&self) -> u64 {
-        let reasons = [Drop::Service, Drop::Partition, Drop::UnknownQueuePair];
+        let reasons = [
+            PortDrop::Service,
+            PortDrop::Partition,
+            PortDrop::UnknownQueuePair,
+        ];
         reasons.iter().map(|why| self.0[*why as usize]).sum()
     }
 

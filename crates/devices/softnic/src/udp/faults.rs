@@ -30,7 +30,7 @@ pub enum Fault {
 }
 
 /// Chooses the faults of each packet.
-enum Source {
+enum FaultSource {
     Random(Impairment, Box<ChaCha8Rng>),
     #[cfg(feature = "testing")]
     Rule(Rule),
@@ -39,24 +39,24 @@ enum Source {
 #[cfg(feature = "testing")]
 type Rule = Box<dyn FnMut(&[u8]) -> Option<Fault> + Send>;
 
-impl std::fmt::Debug for Source {
+impl std::fmt::Debug for FaultSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Source::Random(how, _) => how.fmt(f),
+            FaultSource::Random(how, _) => how.fmt(f),
             #[cfg(feature = "testing")]
-            Source::Rule(_) => f.write_str("Rule"),
+            FaultSource::Rule(_) => f.write_str("Rule"),
         }
     }
 }
 
-impl Source {
+impl FaultSource {
     /// Returns the faults of the next packet. Nothing else happens to a lost one.
     #[cfg_attr(not(feature = "testing"), expect(unused_variables))]
     fn faults(&mut self, packet: impl Fn() -> Vec<u8>) -> [Option<Fault>; 3] {
         match self {
-            Source::Random(how, random) => random_faults(how, random),
+            FaultSource::Random(how, random) => random_faults(how, random),
             #[cfg(feature = "testing")]
-            Source::Rule(rule) => [rule(&packet()), None, None],
+            FaultSource::Rule(rule) => [rule(&packet()), None, None],
         }
     }
 }
@@ -99,7 +99,7 @@ pub(super) enum Verdict {
 /// Injects faults into packets, each of which has a route `W`.
 #[derive(Debug)]
 pub(super) struct FaultInjector<W> {
-    source: Source,
+    source: FaultSource,
     delayed: Vec<Delayed<W>>,
     lost: u64,
     duplicated: u64,
@@ -111,16 +111,16 @@ impl<W: Clone> FaultInjector<W> {
     /// Injects random faults.
     pub(super) fn random(how: Impairment) -> Self {
         let random = ChaCha8Rng::seed_from_u64(how.seed);
-        Self::new(Source::Random(how, Box::new(random)))
+        Self::new(FaultSource::Random(how, Box::new(random)))
     }
 
     /// Injects the faults that a closure chooses.
     #[cfg(feature = "testing")]
     pub(super) fn by_rule(rule: Rule) -> Self {
-        Self::new(Source::Rule(rule))
+        Self::new(FaultSource::Rule(rule))
     }
 
-    const fn new(source: Source) -> Self {
+    const fn new(source: FaultSource) -> Self {
         FaultInjector {
             source,
             delayed: Vec::new(),

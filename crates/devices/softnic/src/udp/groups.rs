@@ -1,13 +1,11 @@
-//! Multicast groups: which UD queue pairs are in which, and the socket of each.
+//! Multicast groups: their members, and a socket for each.
 //!
-//! Multicast goes to UDP port 4791 ([`adverb_wire::ROCE_PORT`]), whichever port a process has itself:
-//! it names no queue pair, whose number would tell. So a context binds a socket of its own to the
-//! group's address and that port, which Linux lets any number of sockets share and copies each
-//! datagram to (SO_REUSEADDR). What is sent comes back to this host's members, too
-//! (IP_MULTICAST_LOOP, which is on by default); it does not go beyond the network (a time to live
-//! of 1, the default).
+//! Multicast packets are sent to UDP port 4791 ([`adverb_wire::ROCE_PORT`]), because they contain no queue pair number
+//! that would determine the port of a process. So each context binds a socket to the group's address and that port.
+//! Linux allows any number of sockets to do so (SO_REUSEADDR) and delivers a copy to each. Packets are also delivered
+//! to members on the sending host (IP_MULTICAST_LOOP, on by default), and are not routed (a TTL of 1, the default).
 //!
-//! Source: IBTA annex A17 (RoCEv2): the group's GID is its IP address, an IPv4 one mapped.
+//! Source: IBTA annex A17 (RoCEv2): the group's GID is its IP address; an IPv4 address is mapped to IPv6.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,17 +25,17 @@ struct Group {
     members: Vec<Qpn>,
 }
 
-/// Whether a queue pair is in a group now.
+/// The outcome of joining a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Joined {
-    /// It is.
+    /// The queue pair is a member.
     Yes,
-    /// No queue pair is in it: it has no socket.
+    /// The group has no members, and therefore no socket.
     NoSuchGroup,
 }
 
 impl Groups {
-    /// Adds a queue pair to a group that others are in already.
+    /// Adds a queue pair to a group that has a socket.
     pub(super) fn join(&mut self, qpn: Qpn, ip: IpAddr) -> Joined {
         let Some(group) = self.0.get_mut(&ip) else {
             return Joined::NoSuchGroup;
@@ -48,7 +46,7 @@ impl Groups {
         Joined::Yes
     }
 
-    /// Adds a queue pair to a group, by this socket if it is the first.
+    /// Adds a queue pair to a group, which gets this socket if it has none.
     pub(super) fn open(&mut self, qpn: Qpn, ip: IpAddr, socket: RoceSocket) {
         if self.join(qpn, ip) == Joined::NoSuchGroup {
             let group = Group {
@@ -59,7 +57,7 @@ impl Groups {
         }
     }
 
-    /// Takes a queue pair out of a group; whether it was in it.
+    /// Removes a queue pair from a group; returns false if it was not a member.
     pub(super) fn leave(&mut self, qpn: Qpn, ip: IpAddr) -> bool {
         let Some(group) = self.0.get_mut(&ip) else {
             return false;
@@ -73,7 +71,7 @@ impl Groups {
         was_in
     }
 
-    /// Takes a queue pair out of all groups.
+    /// Removes a queue pair from all groups.
     pub(super) fn leave_all(&mut self, qpn: Qpn) {
         let all: Vec<IpAddr> = self.0.keys().copied().collect();
         all.into_iter().for_each(|ip| {
@@ -81,17 +79,17 @@ impl Groups {
         });
     }
 
-    /// The queue pairs in the group at `ip`.
+    /// Returns the members of a group.
     pub(super) fn members(&self, ip: IpAddr) -> &[Qpn] {
         self.0.get(&ip).map_or(&[], |group| &group.members)
     }
 
-    /// Whether no queue pair is in any.
+    /// Whether no group has members.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The sockets of all groups.
+    /// Returns the sockets of all groups.
     pub(super) fn sockets(&self) -> Vec<Arc<RoceSocket>> {
         self.0.values().map(|group| group.socket.clone()).collect()
     }
@@ -100,7 +98,7 @@ impl Groups {
 /// Why an address, or a group, cannot be reached.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReachError {
-    /// It is of another IP version than the port, which is at this address.
+    /// It is of another IP version than the port, whose address this is.
     #[error("it is not of the same IP version as {0}")]
     Version(IpAddr),
     /// The kernel refused.
@@ -109,7 +107,7 @@ pub(crate) enum ReachError {
 }
 
 impl ReachError {
-    /// What the system says of it, and what to do: nothing, or from `; ` on.
+    /// Returns the system's error, and the remedy: empty, or beginning with `; `.
     pub(crate) fn explain(self) -> (io::Error, String) {
         match self {
             ReachError::Version(_) => (
@@ -118,15 +116,15 @@ impl ReachError {
             ),
             ReachError::System(source) if source.kind() == io::ErrorKind::AddrInUse => (
                 source,
-                "; another program has UDP port 4791 of all addresses, as the kernel's Soft-RoCE \
-                 does (`rdma link`): use another network namespace"
+                "; another program uses UDP port 4791 at all addresses, for example the kernel's Soft-RoCE \
+                 (`rdma link`): use another network namespace"
                     .to_owned(),
             ),
             ReachError::System(source) => (source, String::new()),
         }
     }
 
-    /// For who asked for the group `gid`.
+    /// Returns the error of joining group `gid`.
     pub(crate) fn of_group(self, gid: Gid) -> McastError {
         let (source, remedy) = self.explain();
         McastError::System {

@@ -39,7 +39,7 @@ struct Posted {
 #[derive(Clone, Copy, Debug)]
 struct Ahead {
     /// The next request to pass to the transport.
-    fed: u64,
+    passed: u64,
     /// The next request to complete.
     completed: u64,
 }
@@ -65,7 +65,7 @@ pub(super) struct Link {
     /// `None` if it uses a shared receive queue.
     ahead: Option<Ahead>,
     /// It is in the driver's list of queue pairs that may have packets to send.
-    pub(super) is_listed: bool,
+    pub(super) is_ready: bool,
     pub(super) delayed_ack: DelayedAck,
 }
 
@@ -82,7 +82,7 @@ impl Link {
             None => {
                 let first = qp.first_receive();
                 let ahead = Ahead {
-                    fed: first,
+                    passed: first,
                     completed: first,
                 };
                 let queue = ReceiveQueue::new(RECEIVES_AHEAD as usize);
@@ -96,7 +96,7 @@ impl Link {
             target,
             posted: VecDeque::new(),
             ahead,
-            is_listed: false,
+            is_ready: false,
             delayed_ack: DelayedAck::default(),
         }
     }
@@ -142,26 +142,26 @@ impl Link {
             return;
         };
         let ring = self.qp.receive_ring();
-        while ahead.fed - ahead.completed < RECEIVES_AHEAD && ring.is_posted(ahead.fed) {
-            let pieces = ring.pieces(ahead.fed).map(|piece| LocalPiece {
+        while ahead.passed - ahead.completed < RECEIVES_AHEAD && ring.is_posted(ahead.passed) {
+            let pieces = ring.pieces(ahead.passed).map(|piece| LocalPiece {
                 addr: piece.addr,
                 length: piece.length,
                 lkey: Lkey(piece.lkey),
             });
             let receive = ReceiveWork {
-                wr_id: WrId(ahead.fed),
+                wr_id: WrId(ahead.passed),
                 pieces: pieces.collect(),
             };
             if self.transport.post_receive(receive).is_err() {
                 return;
             }
-            ahead.fed += 1;
+            ahead.passed += 1;
         }
     }
 
     /// Whether the transport is in the error state; the queue pair follows once its completions are delivered.
     #[inline]
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn has_failed(&self) -> bool {
         self.transport.state() == QpState::Err
     }
 

@@ -1,7 +1,7 @@
-//! This port's memory, as the transport reaches it.
+//! The registered memory of this process, as the transport accesses it.
 //!
-//! Every access finds its region again and holds the table of regions meanwhile: one that ends is
-//! either used before or refused after.
+//! Every access looks its region up and checks key, range and rights. The table of regions stays locked during the
+//! access, so deregistering a region takes effect either before or after it.
 
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::shm::sync::lock;
 
 const WORD: u64 = size_of::<u64>() as u64;
 
-/// The port's regions; nobody deregisters one, and unmaps it, while this lives.
+/// The port's regions, locked: none is deregistered and unmapped while this exists.
 pub(super) struct Regions<'a> {
     host: &'a dyn Host,
     held: MutexGuard<'a, RegionTable>,
@@ -31,8 +31,8 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// What a queue pair of domain `pd` reaches, whose receives are of `recv_pd` and whose peer may do
-    /// `access`.
+    /// Returns the memory of a queue pair of protection domain `pd`, whose receives are in domain `recv_pd` and whose
+    /// peer has the rights `access`.
     pub(super) fn reached_by(&self, (pd, recv_pd): (u32, u32), access: AccessFlags) -> Reach<'_> {
         Reach {
             regions: self,
@@ -43,18 +43,18 @@ impl<'a> Regions<'a> {
     }
 }
 
-/// The memory that one queue pair reaches.
+/// The memory that one queue pair may access.
 #[derive(Clone, Copy)]
 pub(super) struct Reach<'a> {
     regions: &'a Regions<'a>,
     pd: u32,
-    /// That of its receives: of its own, or of its shared receive queue.
+    /// Protection domain of its receives: its own, or its shared receive queue's.
     recv_pd: u32,
     access: AccessFlags,
 }
 
 impl Reach<'_> {
-    /// The first of `length` bytes at `place`, which may be used as `access` says.
+    /// Returns the address of `length` bytes at `at`, if `access` is allowed.
     #[inline]
     fn find(&self, at: Place, length: u64, access: Access) -> Result<*mut u8, AccessError> {
         let (key, need, granted) = match at.key {
@@ -109,7 +109,7 @@ impl Memory for Reach<'_> {
     #[inline]
     fn read(&self, at: Place, into: &mut [u8]) -> Result<(), AccessError> {
         let source = self.find(at, into.len() as u64, Access::Read)?;
-        // SAFETY: `find` checked the source, which stays mapped while `held` is; `into` is exclusive.
+        // SAFETY: `find` checked the source, which stays mapped while the table is locked; `into` is exclusive.
         unsafe { std::ptr::copy(source, into.as_mut_ptr(), into.len()) };
         Ok(())
     }
@@ -117,7 +117,7 @@ impl Memory for Reach<'_> {
     #[inline]
     fn write(&mut self, at: Place, from: &[u8]) -> Result<(), AccessError> {
         let target = self.find(at, from.len() as u64, Access::Write)?;
-        // SAFETY: `find` checked the target, which stays mapped while `held` is; `from` is readable.
+        // SAFETY: `find` checked the target, which stays mapped while the table is locked; `from` is readable.
         unsafe { place(target, from.as_ptr(), from.len()) };
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Memory for Reach<'_> {
         if !target.addr().is_multiple_of(WORD as usize) {
             return Err(AccessError::NotAllowed);
         }
-        // SAFETY: `find` checked the word, which stays mapped while `held` is; it is aligned.
+        // SAFETY: `find` checked the word, which stays mapped while the table is locked; it is aligned.
         let word = unsafe { &*target.cast::<AtomicU64>() };
         Ok(match operation {
             AtomicOperation::FetchAdd(addend) => word.fetch_add(addend, Ordering::SeqCst),
@@ -141,7 +141,7 @@ impl Memory for Reach<'_> {
         })
     }
 
-    /// No region of this device can be ended by a peer.
+    /// Peers cannot invalidate regions of this device.
     fn invalidate(&mut self, _rkey: Rkey) -> Result<(), AccessError> {
         Err(AccessError::NotAllowed)
     }

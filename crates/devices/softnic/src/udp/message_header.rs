@@ -1,15 +1,14 @@
-//! What `sendmmsg` and `recvmsg` take beside the bytes: names of sockets, and room for what the kernel says
-//! of a datagram.
+//! The C structures that `sendmmsg` and `recvmsg` take: message headers, socket addresses and control messages.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-/// Nothing to send.
+/// An empty buffer.
 pub(super) const EMPTY: libc::iovec = libc::iovec {
     iov_base: std::ptr::null_mut(),
     iov_len: 0,
 };
 
-/// A message's header, with all the room that there is for its name and control messages.
+/// Returns a message header with one buffer and room for an address and control messages.
 pub(super) fn header(
     name: &mut SocketName,
     piece: &mut libc::iovec,
@@ -27,7 +26,7 @@ pub(super) fn header(
     header
 }
 
-/// Room for the name of an IP socket.
+/// A socket address of either IP version.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) union SocketName {
@@ -44,7 +43,7 @@ impl Default for SocketName {
 }
 
 impl SocketName {
-    /// An address's name, and how long it is.
+    /// Converts an address; returns it with its length.
     pub(super) fn of(address: SocketAddr) -> (Self, libc::socklen_t) {
         let mut name = Self::default();
         let length = match address {
@@ -75,10 +74,11 @@ impl SocketName {
         (name, length as libc::socklen_t)
     }
 
-    /// The name that the kernel wrote, of so many bytes.
+    /// Returns the address that the kernel wrote, of `length` bytes. `None` if it is not a whole IP address.
     pub(super) fn address(&self, length: libc::socklen_t) -> Option<SocketAddr> {
         let length = length as usize;
-        // SAFETY: any bytes are a family, and any bytes of the kernel's are a name of its family.
+        // SAFETY: every bit pattern is a valid family. The other variants consist of integers, and are only read if
+        // the kernel wrote that many bytes.
         unsafe {
             match i32::from(self.family) {
                 libc::AF_INET if length >= size_of::<libc::sockaddr_in>() => {
@@ -98,7 +98,7 @@ impl SocketName {
     }
 }
 
-/// Room for what the kernel says of a datagram: of which it is joined.
+/// Room for control messages.
 #[repr(C, align(8))]
 pub(super) struct Control([u8; 64]);
 
@@ -109,10 +109,10 @@ impl Default for Control {
 }
 
 impl Control {
-    /// The length of each datagram of those that were joined.
+    /// Returns the segment size of a GRO buffer. `None` for a single datagram.
     pub(super) fn segment(&self, header: &libc::msghdr) -> Option<usize> {
-        // SAFETY: the kernel wrote `msg_controllen` bytes of whole messages to `self`, which the
-        // header names; the macros do not leave them.
+        // SAFETY: the kernel wrote `msg_controllen` bytes of whole messages to `self`, to which the header points;
+        // the macros stay within them.
         unsafe {
             let mut message = libc::CMSG_FIRSTHDR(header);
             while let Some(head) = message.as_ref() {

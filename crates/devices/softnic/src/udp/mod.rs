@@ -54,11 +54,11 @@ use adverb_wire::ipv4::Unseen;
 
 pub use address::host_addresses;
 pub(crate) use address::ip_of;
-pub(crate) use binding::{Bound, UdpAddress, Wiring};
+pub(crate) use binding::{Bound, UdpAddress, UdpPeers};
 pub(crate) use datagram_table::is_udp_handle;
 use datagrams::front;
 use delayed_ack::Caller;
-pub(crate) use driver::Turn;
+pub(crate) use driver::Progress;
 use driver::{Driver, Left};
 #[cfg(feature = "testing")]
 pub use faults::Fault;
@@ -79,7 +79,7 @@ const PACKET_OVERHEAD: usize = 768;
 pub(crate) struct Udp {
     own: SocketAddr,
     pub(crate) mtu: PathMtu,
-    wiring: Wiring,
+    peers: UdpPeers,
     socket: Arc<RoceSocket>,
     /// An epoll descriptor of the multicast groups' sockets. The main socket is not in it: even if nobody
     /// waits, an epoll entry makes each packet 5 % slower.
@@ -93,7 +93,7 @@ pub(crate) struct Udp {
     /// are written under the driver's lock.
     engine_until: AtomicU64,
     /// Number of threads that sleep on the socket.
-    waiting: AtomicUsize,
+    sleepers: AtomicUsize,
 }
 
 /// Adds `socket` to the epoll descriptor `groups`; closing the socket removes it.
@@ -107,7 +107,7 @@ impl Udp {
         let Bound {
             own,
             mtu,
-            wiring,
+            peers,
             delayed_acks,
             socket,
             groups,
@@ -117,20 +117,20 @@ impl Udp {
         let window = (socket.receive_buffer() / each).clamp(16, 256) as u32;
         let socket = Arc::new(socket);
         let mut driver = Driver::new((&socket, mtu), window, delayed_acks);
-        if let Wiring::All(impairment) = wiring {
+        if let UdpPeers::All(impairment) = peers {
             driver.impair(impairment);
         }
         Udp {
             own,
             mtu,
-            wiring,
+            peers,
             socket,
             groups,
             driver: Mutex::new(driver),
             links: AtomicUsize::new(0),
             turns: AtomicU64::new(0),
             engine_until: AtomicU64::new(0),
-            waiting: AtomicUsize::new(0),
+            sleepers: AtomicUsize::new(0),
         }
     }
 
@@ -139,8 +139,8 @@ impl Udp {
     }
 
     /// Whether it also carries traffic to peers that share memory.
-    pub(crate) fn reaches_all(&self) -> bool {
-        matches!(self.wiring, Wiring::All(_))
+    pub(crate) fn carries_all(&self) -> bool {
+        matches!(self.peers, UdpPeers::All(_))
     }
 
     /// Whether any queue pair is connected over it.
@@ -323,7 +323,7 @@ impl Udp {
         let now = driver.now();
         driver.transmit(now, &regions, Caller::Poster);
         drop(regions);
-        driver.end_those_over();
+        driver.end_failed();
         self.leave_to_engine(&driver, host);
     }
 
@@ -344,12 +344,12 @@ impl Udp {
 
     /// Takes a turn. `None` if another thread is taking one.
     #[inline]
-    pub(crate) fn drive(&self, host: &dyn Host) -> Option<Turn> {
+    pub(crate) fn drive(&self, host: &dyn Host) -> Option<Progress> {
         // A racy increment: losing one update is harmless.
         let turns = self.turns.load(Ordering::Relaxed);
         self.turns.store(turns.wrapping_add(1), Ordering::Relaxed);
         // The engine does not serve the socket while a thread sleeps on it.
-        let by = match self.waiting.load(Ordering::SeqCst) {
+        let by = match self.sleepers.load(Ordering::SeqCst) {
             0 => Caller::Poller,
             _ => Caller::Other,
         };
@@ -357,19 +357,19 @@ impl Udp {
     }
 
     /// Takes a turn on the engine's thread. `None` if another thread is taking one.
-    pub(crate) fn turn(&self, host: &dyn Host) -> Option<Turn> {
+    pub(crate) fn turn(&self, host: &dyn Host) -> Option<Progress> {
         self.try_turn(host, Caller::Other)
     }
 
     #[inline]
-    fn try_turn(&self, host: &dyn Host, by: Caller) -> Option<Turn> {
+    fn try_turn(&self, host: &dyn Host, by: Caller) -> Option<Progress> {
         let mut driver = match self.driver.try_lock() {
             Ok(driver) => driver,
             Err(TryLockError::Poisoned(driver)) => driver.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
         let turn = driver.turn(host, &self.socket, by);
-        if (turn, by) == (Turn::Busy, Caller::Poller) {
+        if (turn, by) == (Progress::Made, Caller::Poller) {
             self.leave_to_engine(&driver, host);
         }
         Some(turn)
@@ -377,7 +377,7 @@ impl Udp {
 
     /// Returns how the other threads drive the port.
     pub(crate) fn driving(&self) -> Driving {
-        if self.waiting.load(Ordering::SeqCst) != 0 {
+        if self.sleepers.load(Ordering::SeqCst) != 0 {
             Driving::Constant
         } else {
             Driving::Turns(self.turns.load(Ordering::Relaxed))
@@ -385,9 +385,9 @@ impl Udp {
     }
 
     /// Announces that the calling thread sleeps on the socket and takes turns until it drops the guard.
-    pub(crate) fn wait(&self) -> Waiting<'_> {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        Waiting { udp: self }
+    pub(crate) fn wait(&self) -> SocketSleeper<'_> {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        SocketSleeper { udp: self }
     }
 
     /// Returns how long the thread that takes the next turn may sleep on the socket. `None`: indefinitely.
@@ -454,12 +454,12 @@ pub(crate) enum Driving {
 
 /// Announces a thread that sleeps on the socket.
 #[derive(Debug)]
-pub(crate) struct Waiting<'a> {
+pub(crate) struct SocketSleeper<'a> {
     udp: &'a Udp,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for SocketSleeper<'_> {
     fn drop(&mut self) {
-        self.udp.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.udp.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct RxBatch {
 
 /// A received datagram.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Datagram<'a> {
+pub(super) struct ReceivedDatagram<'a> {
     pub(super) from: SocketAddr,
     /// The local address, or a multicast group's.
     pub(super) to: SocketAddr,
@@ -29,7 +29,7 @@ pub(super) struct Datagram<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-impl Datagram<'_> {
+impl ReceivedDatagram<'_> {
     /// Returns the flow. `None` if its addresses are of two IP versions.
     pub(super) fn flow(&self) -> Option<Flow> {
         Some(Flow {
@@ -41,8 +41,8 @@ impl Datagram<'_> {
 
     /// Returns a datagram with the same addresses and other contents.
     #[cfg(feature = "testing")]
-    pub(super) const fn with_bytes<'a>(&self, bytes: &'a [u8]) -> Datagram<'a> {
-        Datagram { bytes, ..*self }
+    pub(super) const fn with_bytes<'a>(&self, bytes: &'a [u8]) -> ReceivedDatagram<'a> {
+        ReceivedDatagram { bytes, ..*self }
     }
 }
 
@@ -66,10 +66,10 @@ impl RxBatch {
         self.received.is_some()
     }
 
-    pub(super) fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
+    pub(super) fn datagrams(&self) -> impl Iterator<Item = ReceivedDatagram<'_>> {
         self.received.iter().flat_map(|received| {
             let parts = self.bytes[..received.length].chunks(received.segment);
-            parts.enumerate().map(|(place, bytes)| Datagram {
+            parts.enumerate().map(|(place, bytes)| ReceivedDatagram {
                 from: received.from,
                 to: self.at,
                 place: place as u16,

@@ -1,16 +1,16 @@
-//! What the queue pairs of a port counted.
+//! The counters of a port: the sums of its queue pairs' counters.
 
 use std::collections::BTreeMap;
 
 use adverb_transport::{Counters, DropReason};
 
-/// What queue pairs counted, in sum.
+/// Sums of counters, by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals(BTreeMap<String, u64>);
 
 impl Totals {
     pub(super) fn add(&mut self, link: &Counters) {
-        // The names of the kernel's Soft-RoCE, where it counts the same.
+        // Soft-RoCE's names, for events that it counts too.
         let counts = [
             ("sent_pkts", link.sent),
             ("rcvd_pkts", link.taken),
@@ -35,7 +35,7 @@ impl Totals {
     }
 }
 
-/// `OutOfSequence` as `out_of_sequence`.
+/// Converts `OutOfSequence` to `out_of_sequence`.
 fn snake(name: &str) -> String {
     let mut snake = String::with_capacity(name.len() + 4);
     for (i, c) in name.char_indices() {

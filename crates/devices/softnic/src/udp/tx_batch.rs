@@ -68,7 +68,7 @@ impl NoGso {
 
 /// A packet that does not fit into the batch, while the socket takes no more: the first one of the next batch.
 #[derive(Clone, Debug)]
-struct Held {
+struct Overflow {
     target: Target,
     /// Length without the ICRC.
     length: usize,
@@ -87,7 +87,7 @@ pub(super) struct TxBatch {
     count: usize,
     length: usize,
     /// Stored in `bytes` after the batch.
-    held: Option<Held>,
+    overflow: Option<Overflow>,
     no_gso: NoGso,
     impaired: Option<Box<FaultInjector<Target>>>,
     /// Packets that the kernel refused: no route, no permission, too long.
@@ -105,7 +105,7 @@ impl TxBatch {
             segment: 0,
             count: 0,
             length: 0,
-            held: None,
+            overflow: None,
             no_gso: NoGso::default(),
             impaired: None,
             refused: 0,
@@ -185,17 +185,17 @@ impl TxBatch {
             return self.put(target, length);
         }
         let target = *target;
-        self.held = Some(Held { target, length });
+        self.overflow = Some(Overflow { target, length });
         self.start_next()
     }
 
-    /// Sends the batch and starts the next one with the held packet, if there is one.
+    /// Sends the batch and starts the next one with the overflow packet, if there is one.
     fn start_next(&mut self) -> Room {
         let end = self.length;
         if self.send() == Room::Full {
             return Room::Full;
         }
-        let Some(Held { target, length }) = self.held.take() else {
+        let Some(Overflow { target, length }) = self.overflow.take() else {
             return Room::Free;
         };
         self.bytes.copy_within(end..end + length, 0);
@@ -232,7 +232,7 @@ impl TxBatch {
     }
 
     fn flush_all(&mut self) -> Room {
-        if self.held.is_some() && self.start_next() == Room::Full {
+        if self.overflow.is_some() && self.start_next() == Room::Full {
             return Room::Full;
         }
         let room = self.send();
@@ -316,8 +316,8 @@ impl TxBatch {
     /// Removes the packets before index `first`.
     fn keep_from(&mut self, first: usize) {
         let from = first * self.segment;
-        let held = self.held.as_ref().map_or(0, |held| held.length);
-        self.bytes.copy_within(from..self.length + held, 0);
+        let overflow = self.overflow.as_ref().map_or(0, |overflow| overflow.length);
+        self.bytes.copy_within(from..self.length + overflow, 0);
         (self.count, self.length) = (self.count - first, self.length - from);
     }
 

@@ -190,7 +190,7 @@ impl<'a> DatagramRing<'a> {
 impl DatagramRing<'_> {
     /// Resets the queue; returns the position of the first receive. All earlier receives must have been taken
     /// or closed.
-    pub fn begin_life(&self) -> u64 {
+    pub fn begin_generation(&self) -> u64 {
         let positions = (0..self.slots as u64).map(|slot| self.read(slot).position());
         let last = positions.fold(self.first(), u64::max);
         // A sender that has not noticed the reset may still look at the next position, so that one is never posted.
@@ -282,10 +282,14 @@ impl DatagramRing<'_> {
         self.line(0).0[0].load(Ordering::Acquire)
     }
 
-    /// Returns the oldest posted receive at `position` or later. `None` if all have a message. Calls `is_same_life`
+    /// Returns the oldest posted receive at `position` or later. `None` if all have a message. Calls `is_same_generation`
     /// before the search continues in a later lap.
     #[inline]
-    pub fn posted_from(&self, mut position: u64, is_same_life: impl Fn() -> bool) -> Option<u64> {
+    pub fn posted_from(
+        &self,
+        mut position: u64,
+        is_same_generation: impl Fn() -> bool,
+    ) -> Option<u64> {
         loop {
             let word = self.read(position);
             let (there, state) = (word.position(), word.0 & STATE);
@@ -301,7 +305,7 @@ impl DatagramRing<'_> {
                 continue;
             }
             // A later lap: the owner has taken the message in this slot, and all before it.
-            if state == CLOSED || !is_same_life() {
+            if state == CLOSED || !is_same_generation() {
                 return None;
             }
             position = if state == POSTED {

@@ -1,4 +1,4 @@
-//! One sender and the owner, on one thread; several on several are for loom.
+//! One sender and the owner, on one thread. `tests/loom.rs` checks several threads.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn ring(memory: &[Line]) -> DatagramRing<'_> {
     DatagramRing::over(memory, SLOTS, DatagramRing::lines_per_cell(100))
 }
 
-/// Neighbours differ in queue pair and life.
+/// Returns an addressee that differs in queue pair and generation from its neighbours.
 fn addressee(source: u32) -> Addressee {
     Addressee::new(source % 16, u64::from(source) << 10)
 }
@@ -40,10 +40,10 @@ fn message(n: u32) -> Message {
 }
 
 #[test]
-fn messages_come_out_as_they_went_in_over_many_laps() {
+fn messages_arrive_unchanged_over_many_laps() {
     let memory = memory();
     let ring = ring(&memory);
-    let first = ring.begin_life();
+    let first = ring.begin_generation();
     assert_eq!(ring.first(), first);
     let mut hint = first;
     for n in 0..40 {
@@ -52,7 +52,7 @@ fn messages_come_out_as_they_went_in_over_many_laps() {
         ring.post(position);
         assert_eq!(ring.arrival(position), None);
         assert_eq!(send(&ring, hint, message(n)), Some(position));
-        // A sender that comes rarely finds its place over many laps.
+        // A sender whose hint is many laps old finds the oldest receive.
         if n.is_multiple_of(9) {
             hint = position + 1;
         }
@@ -64,16 +64,16 @@ fn messages_come_out_as_they_went_in_over_many_laps() {
 }
 
 #[test]
-fn a_sender_of_a_former_life_finds_no_receive() {
+fn a_sender_of_an_earlier_generation_finds_no_receive() {
     let memory = memory();
     let ring = ring(&memory);
-    let old = ring.begin_life();
+    let old = ring.begin_generation();
     ring.post(old);
     ring.post(old + 1);
     assert_eq!(send(&ring, old, message(1)), Some(old));
     assert!(ring.close(old).is_some());
     assert!(ring.close(old + 1).is_none());
-    let new = ring.begin_life();
+    let new = ring.begin_generation();
     assert!(new > old + 1);
     (new..new + SLOTS as u64).for_each(|position| ring.post(position));
     for position in old..old + 2 {
@@ -84,7 +84,7 @@ fn a_sender_of_a_former_life_finds_no_receive() {
 }
 
 #[test]
-fn a_message_lies_within_its_cell() {
+fn messages_stay_within_their_cells() {
     let memory = memory();
     let ring = ring(&memory);
     assert!(ring.room() >= 100);
@@ -99,10 +99,10 @@ fn a_message_lies_within_its_cell() {
 }
 
 #[test]
-fn cells_of_the_dead_come_back_unless_their_message_waits() {
+fn cells_of_dead_senders_are_reclaimed_unless_their_message_waits() {
     let memory = memory();
     let ring = ring(&memory);
-    let first = ring.begin_life();
+    let first = ring.begin_generation();
     ring.post(first);
     assert_eq!(send(&ring, first, message(7)), Some(first));
     let others = Holder::new(4, 1);
@@ -112,7 +112,7 @@ fn cells_of_the_dead_come_back_unless_their_message_waits() {
     ring.reclaim(first, |holder| holder.is_of(3));
     let free: Vec<_> = std::iter::from_fn(|| ring.claim(0, ME())).collect();
     assert_eq!(free.len(), ring.cells() - 2);
-    let waiting = ring.arrival(first).expect("the message of the dead");
+    let waiting = ring.arrival(first).expect("the dead sender's message");
     assert_eq!(ring.message(waiting), message(7));
     assert!(!free.contains(&living) && !free.contains(&waiting));
     ring.free(waiting);

@@ -38,12 +38,12 @@ pub(super) enum Left {
     Blocked,
 }
 
-/// The outcome of a turn.
+/// Whether a turn has changed the state of queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Progress {
     /// No queue pair has changed.
-    Idle,
-    Busy,
+    None,
+    Made,
 }
 
 /// The connected queue pairs of a UDP port, and its buffers.
@@ -53,9 +53,9 @@ pub(super) struct Driver {
     /// By index of the queue pair.
     links: Vec<Option<Box<Link>>>,
     /// Indices of queue pairs that may have packets to send.
-    listed: Vec<u32>,
+    ready: Vec<u32>,
     /// Empty between turns; kept to reuse its memory.
-    again: Vec<u32>,
+    still_ready: Vec<u32>,
     /// `None` while its packets are being delivered.
     rx: Option<Box<RxBatch>>,
     tx: TxBatch,
@@ -63,7 +63,7 @@ pub(super) struct Driver {
     pub(super) datagrams: DatagramTable,
     /// Connections that failed. Their queue pairs are moved to the error state after the lock on the regions
     /// has been released: a completion queue's lock comes before it.
-    over: Vec<u32>,
+    failed: Vec<u32>,
     /// The earliest time at which a timer may expire.
     deadline: Option<Time>,
     window: u32,
@@ -76,7 +76,7 @@ pub(super) struct Driver {
     /// Counters of destroyed queue pairs.
     past: Totals,
     #[cfg(feature = "testing")]
-    pub(super) receive_faults: Option<FaultInjector<super::rx_batch::Datagram<'static>>>,
+    pub(super) receive_faults: Option<FaultInjector<super::rx_batch::ReceivedDatagram<'static>>>,
 }
 
 impl Driver {
@@ -89,13 +89,13 @@ impl Driver {
         Driver {
             began: Instant::now(),
             links: Vec::new(),
-            listed: Vec::new(),
-            again: Vec::new(),
+            ready: Vec::new(),
+            still_ready: Vec::new(),
             rx: None,
             tx: TxBatch::new(socket),
             room: Room::Free,
             datagrams: DatagramTable::new(own, mtu),
-            over: Vec::new(),
+            failed: Vec::new(),
             deadline: None,
             window,
             delayed_acks,
@@ -115,8 +115,8 @@ impl Driver {
     // --- queue pairs
 
     /// Moves the queue pairs of failed connections to the error state. The caller holds no lock on the regions.
-    pub(super) fn end_those_over(&mut self) {
-        while let Some(index) = self.over.pop() {
+    pub(super) fn end_failed(&mut self) {
+        while let Some(index) = self.failed.pop() {
             if let Some(link) = self.link(index) {
                 link.qp.end_in_error();
             }
@@ -127,13 +127,13 @@ impl Driver {
         self.links.get_mut(index as usize)?.as_deref_mut()
     }
 
-    fn list(&mut self, index: u32) {
+    fn mark_ready(&mut self, index: u32) {
         if let Some(link) = self.links.get_mut(index as usize)
             && let Some(link) = link
-            && !link.is_listed
+            && !link.is_ready
         {
-            link.is_listed = true;
-            self.listed.push(index);
+            link.is_ready = true;
+            self.ready.push(index);
         }
     }
 
@@ -141,22 +141,27 @@ impl Driver {
 
     /// Receives, runs timers and sends.
     #[inline]
-    pub(super) fn turn(&mut self, host: &dyn Host, socket: &RoceSocket, caller: Caller) -> Turn {
+    pub(super) fn turn(
+        &mut self,
+        host: &dyn Host,
+        socket: &RoceSocket,
+        caller: Caller,
+    ) -> Progress {
         self.turns += 1;
-        let came = self.receive(host, socket, caller);
-        self.was_idle = came.is_none();
-        self.look_at_timers(came, caller);
-        if self.listed.is_empty() && self.room == Room::Free && !self.holds_delayed() {
-            return if came.is_none() {
-                Turn::Idle
+        let received_at = self.receive(host, socket, caller);
+        self.was_idle = received_at.is_none();
+        self.look_at_timers(received_at, caller);
+        if self.ready.is_empty() && self.room == Room::Free && !self.holds_delayed() {
+            return if received_at.is_none() {
+                Progress::None
             } else {
-                Turn::Busy
+                Progress::Made
             };
         }
-        let now = came.unwrap_or_else(|| self.now());
+        let now = received_at.unwrap_or_else(|| self.now());
         self.transmit(now, &Regions::of(host), caller);
-        self.end_those_over();
-        Turn::Busy
+        self.end_failed();
+        Progress::Made
     }
 
     /// Handles expired timers. `now` is the time, if it is known.
@@ -185,7 +190,7 @@ impl Driver {
             match link.deadline() {
                 Some(deadline) if deadline <= now => {
                     link.transport.handle_timeout(now);
-                    self.list(index as u32);
+                    self.mark_ready(index as u32);
                 }
                 deadline => self.bring_forward(deadline),
             }
@@ -199,13 +204,13 @@ impl Driver {
         };
     }
 
-    /// Delivers the completions of the listed queue pairs and sends their packets.
+    /// Delivers the completions of the ready queue pairs and sends their packets.
     pub(super) fn transmit(&mut self, mut now: Time, regions: &Regions<'_>, caller: Caller) {
-        self.deliver_listed();
+        self.deliver_ready();
         self.room = self.tx.flush();
-        let mut again = std::mem::take(&mut self.again);
+        let mut still_ready = std::mem::take(&mut self.still_ready);
         while self.room == Room::Free
-            && let Some(index) = self.listed.pop()
+            && let Some(index) = self.ready.pop()
         {
             let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else {
                 continue;
@@ -213,17 +218,17 @@ impl Driver {
             if self.delayed_acks == DelayedAcks::On
                 && link.delays_ack((caller, self.turns), &self.tx)
             {
-                again.push(index);
+                still_ready.push(index);
                 continue;
             }
             let stop = link.transmit(now, regions, &mut self.tx);
             link.deliver_completions();
-            if link.is_over() {
-                self.over.push(index);
+            if link.has_failed() {
+                self.failed.push(index);
             }
-            link.is_listed = stop != Stop::Done;
-            if link.is_listed {
-                again.push(index);
+            link.is_ready = stop != Stop::Done;
+            if link.is_ready {
+                still_ready.push(index);
             }
             let deadline = link.deadline();
             self.bring_forward(deadline);
@@ -231,23 +236,23 @@ impl Driver {
                 self.room = Room::Full;
             }
             // Sending many packets takes time.
-            if !self.listed.is_empty() {
+            if !self.ready.is_empty() {
                 now = self.now();
             }
         }
-        self.listed.append(&mut again);
-        self.again = again;
+        self.ready.append(&mut still_ready);
+        self.still_ready = still_ready;
         self.room = self.tx.flush();
         if self.holds_delayed() {
             self.bring_forward(Some(now + Span::from(faults::HOLD)));
         }
     }
 
-    /// Delivers the completions of the listed queue pairs.
+    /// Delivers the completions of the ready queue pairs.
     #[inline]
-    fn deliver_listed(&mut self) {
-        for index in 0..self.listed.len() {
-            if let Some(link) = self.link(self.listed[index]) {
+    fn deliver_ready(&mut self) {
+        for index in 0..self.ready.len() {
+            if let Some(link) = self.link(self.ready[index]) {
                 link.deliver_completions();
             }
         }
@@ -266,7 +271,7 @@ impl Driver {
     pub(super) fn left(&self) -> Left {
         match self.room {
             Room::Full => Left::Blocked,
-            Room::Free if !self.listed.is_empty() => Left::More,
+            Room::Free if !self.ready.is_empty() => Left::More,
             Room::Free => Left::Until(self.deadline),
         }
     }

@@ -16,7 +16,7 @@ use crate::udp::socket::Remote;
 use crate::udp::tx_batch::Room;
 
 impl Driver {
-    // --- life and settings
+    // --- states and attributes
 
     /// Moves a queue pair to RTR: RC and UC queue pairs are connected to the peer named by `attr`. `None` if the
     /// peer's address is of the other IP version.
@@ -58,7 +58,7 @@ impl Driver {
         let index = qp_index(qpn);
         if let Some(link) = self.link(index) {
             link.transport.modify(attr);
-            self.list(index);
+            self.mark_ready(index);
         } else if let (Some(link), Some(first)) = (self.datagrams.link(qpn), attr.sq_psn) {
             link.start_sending(first);
         }
@@ -71,7 +71,7 @@ impl Driver {
             link.transport.enter_error();
             link.deliver_completions();
             link.qp.end_in_error();
-            self.list(index);
+            self.mark_ready(index);
         } else if let Some(link) = self.datagrams.link(qpn) {
             link.enter_error();
         }
@@ -90,7 +90,7 @@ impl Driver {
         let link = self.link(index).ok_or(WcStatus::WrFlushErr)?;
         link.post(count, request, regions)?;
         link.delayed_ack.posted(turn);
-        self.list(index);
+        self.mark_ready(index);
         Ok(())
     }
 

@@ -7,13 +7,13 @@ use adverb_wire::{Bth, DEFAULT_PKEY, Opcode, Packet, UnknownOpcode, WireError, i
 use super::Driver;
 use crate::shm::layout::qp_index;
 use crate::udp::delayed_ack::Caller;
-use crate::udp::drops::Drop;
+use crate::udp::drops::PortDrop;
 #[cfg(feature = "testing")]
 use crate::udp::faults::Verdict;
 use crate::udp::host::Host;
 use crate::udp::link::Link;
 use crate::udp::memory::Regions;
-use crate::udp::rx_batch::{Datagram, RxBatch};
+use crate::udp::rx_batch::{ReceivedDatagram, RxBatch};
 use crate::udp::socket::RoceSocket;
 use crate::udp::tx_batch::unseen;
 
@@ -25,7 +25,7 @@ const UNSERVED: u64 = 16;
 const PARTITION: u16 = 0x7fff;
 
 impl Driver {
-    /// Receives and delivers what is waiting at the sockets. Returns the time of the last receive, `None` if nothing
+    /// Receives and delivers the packets that are waiting at the sockets. Returns the time of the last receive, `None` if nothing
     /// was waiting. Reading the clock is a good part of a packet's cost, so the rest of the turn uses this time.
     pub(super) fn receive(
         &mut self,
@@ -96,7 +96,7 @@ impl Driver {
         now
     }
 
-    fn take(&mut self, datagram: Datagram<'_>, now: Time, regions: &Regions<'_>) {
+    fn take(&mut self, datagram: ReceivedDatagram<'_>, now: Time, regions: &Regions<'_>) {
         if let Err(why) = self.deliver(datagram, now, regions) {
             self.drop(why);
         }
@@ -105,7 +105,7 @@ impl Driver {
     /// Counts a dropped packet. The filter costs each packet about 100 ns, so it is attached only once it turns
     /// out to be useful.
     #[cold]
-    fn drop(&mut self, why: Drop) {
+    fn drop(&mut self, why: PortDrop) {
         let before = self.drops.unserved();
         self.drops.count(why);
         if before < UNSERVED && self.drops.unserved() == UNSERVED {
@@ -118,32 +118,32 @@ impl Driver {
     #[inline]
     fn deliver(
         &mut self,
-        datagram: Datagram<'_>,
+        datagram: ReceivedDatagram<'_>,
         now: Time,
         regions: &Regions<'_>,
-    ) -> Result<(), Drop> {
-        let flow = datagram.flow().ok_or(Drop::WrongSource)?;
+    ) -> Result<(), PortDrop> {
+        let flow = datagram.flow().ok_or(PortDrop::WrongSource)?;
         // This device's packets have their index in the batch as identification. For other senders it is solved for.
         let assumed = unseen(datagram.place);
         let found = icrc::find_identification(&flow, assumed, datagram.bytes);
-        let (bytes, identification) = found.map_err(|_| Drop::Icrc)?;
+        let (bytes, identification) = found.map_err(|_| PortDrop::Icrc)?;
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(WireError::Opcode(unknown)) => return self.deliver_unknown(&unknown, &datagram),
             Err(WireError::Pad { .. } | WireError::UnexpectedPayload { .. }) => {
                 return self.deliver_malformed(bytes, &datagram);
             }
-            Err(_) => return Err(Drop::Malformed),
+            Err(_) => return Err(PortDrop::Malformed),
         };
         let bth = &packet.headers.bth;
         check_partition(bth.pkey)?;
         if bth.opcode == Opcode::Cnp {
-            return Err(Drop::Service);
+            return Err(PortDrop::Service);
         }
         let Some(link) = self.connected(bth.dest_qp, &datagram)? else {
             let header = (flow.addresses, datagram.bytes.len(), identification);
             let is_taken = self.datagrams.deliver(&packet, header);
-            return is_taken.then_some(()).ok_or(Drop::UnknownQueuePair);
+            return is_taken.then_some(()).ok_or(PortDrop::UnknownQueuePair);
         };
         if !packet.opcode().verb().is_response() {
             link.pass_receives();
@@ -151,7 +151,7 @@ impl Driver {
         let mut memory = link.reach(regions);
         // The queue pair counts what it drops.
         let _ = link.transport.handle_packet(now, &packet, &mut memory);
-        self.list(qp_index(bth.dest_qp));
+        self.mark_ready(qp_index(bth.dest_qp));
         Ok(())
     }
 
@@ -160,52 +160,61 @@ impl Driver {
     fn deliver_unknown(
         &mut self,
         unknown: &UnknownOpcode,
-        datagram: &Datagram<'_>,
-    ) -> Result<(), Drop> {
+        datagram: &ReceivedDatagram<'_>,
+    ) -> Result<(), PortDrop> {
         check_partition(unknown.pkey)?;
         if unknown.service().is_none() {
-            return Err(Drop::Service);
+            return Err(PortDrop::Service);
         }
         if let Some(link) = self.connected(unknown.dest_qp, datagram)? {
             link.transport.handle_unknown(unknown);
-            self.list(qp_index(unknown.dest_qp));
+            self.mark_ready(qp_index(unknown.dest_qp));
             return Ok(());
         }
         let link = self.datagrams.link(unknown.dest_qp);
-        link.ok_or(Drop::UnknownQueuePair)?.drop_unknown(unknown);
+        link.ok_or(PortDrop::UnknownQueuePair)?
+            .drop_unknown(unknown);
         Ok(())
     }
 
     /// Passes a packet whose length contradicts its headers to its queue pair, which drops it and may answer with
     /// a NAK.
     #[cold]
-    fn deliver_malformed(&mut self, bytes: &[u8], datagram: &Datagram<'_>) -> Result<(), Drop> {
-        let (bth, _) = Bth::parse(bytes).map_err(|_| Drop::Malformed)?;
+    fn deliver_malformed(
+        &mut self,
+        bytes: &[u8],
+        datagram: &ReceivedDatagram<'_>,
+    ) -> Result<(), PortDrop> {
+        let (bth, _) = Bth::parse(bytes).map_err(|_| PortDrop::Malformed)?;
         check_partition(bth.pkey)?;
         let link = self.connected(bth.dest_qp, datagram)?;
-        link.ok_or(Drop::Malformed)?
+        link.ok_or(PortDrop::Malformed)?
             .transport
             .handle_malformed(&bth);
-        self.list(qp_index(bth.dest_qp));
+        self.mark_ready(qp_index(bth.dest_qp));
         Ok(())
     }
 
     /// Returns the connected queue pair to which a datagram is addressed, if any.
     #[inline]
-    fn connected(&mut self, qpn: Qpn, datagram: &Datagram<'_>) -> Result<Option<&mut Link>, Drop> {
+    fn connected(
+        &mut self,
+        qpn: Qpn,
+        datagram: &ReceivedDatagram<'_>,
+    ) -> Result<Option<&mut Link>, PortDrop> {
         let is_for_one = !datagram.to.ip().is_multicast();
         let link = self.link(qp_index(qpn));
         match link.filter(|link| is_for_one && link.qp.qpn() == qpn) {
-            Some(link) if link.peer_ip() != datagram.from.ip() => Err(Drop::WrongSource),
+            Some(link) if link.peer_ip() != datagram.from.ip() => Err(PortDrop::WrongSource),
             link => Ok(link),
         }
     }
 }
 
-fn check_partition(pkey: u16) -> Result<(), Drop> {
+fn check_partition(pkey: u16) -> Result<(), PortDrop> {
     if pkey & PARTITION == DEFAULT_PKEY & PARTITION {
         Ok(())
     } else {
-        Err(Drop::Partition)
+        Err(PortDrop::Partition)
     }
 }

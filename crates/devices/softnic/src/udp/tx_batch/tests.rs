@@ -127,7 +127,7 @@ fn a_packet_that_does_not_fit_is_sent_after_the_batch() {
         }
         // Too long for the batch, of which the socket took only the first `gone` packets.
         tx.place()[..44].fill(3);
-        tx.held = Some(Held { target, length: 44 });
+        tx.overflow = Some(Overflow { target, length: 44 });
         tx.keep_from(gone);
         assert_eq!(tx.flush(), Room::Free);
         let left = &[(1, 0, 40), (2, 0, 40), (3, 0, 44)][gone..];

@@ -61,12 +61,12 @@ impl Endpoint for QpInner {
         parts: (&[u8; FRONT], &[u8]),
         urgency: Urgency,
     ) -> Option<u64> {
-        let life = Addressee::new(self.index, self.generation.load(Ordering::Relaxed));
+        let addressee = Addressee::new(self.index, self.generation.load(Ordering::Relaxed));
         let position = match &self.srq {
-            Some(srq) => srq.put_datagram(from, (message, life), parts)?,
+            Some(srq) => srq.put_datagram(from, (message, addressee), parts)?,
             None => {
                 let datagrams = self.recv_queue.datagrams.as_ref()?;
-                datagrams.mailbox.put(from, (message, life), parts)?
+                datagrams.mailbox.put(from, (message, addressee), parts)?
             }
         };
         self.arrived(urgency);
@@ -97,7 +97,7 @@ impl Endpoint for QpInner {
         }
         let recv = self.recv.lock();
         self.set_state(QpState::Err);
-        self.flush_receives(&recv, srq::Peer::Idle);
+        self.flush_receives(&recv, srq::PeerActivity::Idle);
     }
 
     fn stop_sending(&self) {
@@ -144,7 +144,7 @@ impl QpInner {
 
     /// Passes an accepted request to the transport.
     #[cold]
-    pub(super) fn post_remotely(&self, send: &mut SendQueue, request: &SendRequest<'_>) {
+    pub(super) fn post_over_udp(&self, send: &mut SendQueue, request: &SendRequest<'_>) {
         self.hand_over(send.posted, request);
     }
 
@@ -180,7 +180,7 @@ impl QpInner {
     }
 
     /// Passes requests that waited for RTS to the transport. Returns whether some still wait.
-    pub(super) fn drive_remote(&self, send: &mut SendQueue) -> bool {
+    pub(super) fn drive_over_udp(&self, send: &mut SendQueue) -> bool {
         match self.state() {
             QpState::Rts => {
                 for waiting in send.waiting.drain(..) {
@@ -202,7 +202,7 @@ impl QpInner {
     }
 
     /// Moves the queue pair to the error state.
-    pub(super) fn fail_remotely(&self, send: &mut SendQueue) {
+    pub(super) fn fail_over_udp(&self, send: &mut SendQueue) {
         self.udp().enter_error(self.qpn);
         self.flush_waiting(send);
     }

@@ -34,37 +34,37 @@ impl QpInner {
     }
 
     /// Starts a new generation in RESET. Peers of an earlier generation notice that it has changed.
-    pub(super) fn begin_life(&self) {
+    pub(super) fn begin_generation(&self) {
         let generation = Phase(self.entry().phase.load(Ordering::Relaxed)).generation() + 1;
         self.generation.store(generation, Ordering::Relaxed);
         self.set_state(QpState::Reset);
         let from_peer = &self.entry().from_peer;
         from_peer.waiting.store(0, Ordering::Relaxed);
         from_peer.requester_generation.store(0, Ordering::Relaxed);
-        self.recv_queue.begin_life();
+        self.recv_queue.begin_generation();
         let first = match &self.recv_queue.datagrams {
-            Some(datagrams) => datagrams.begin_life(),
+            Some(datagrams) => datagrams.begin_generation(),
             None => first_position(generation),
         };
         *self.recv.lock() = RecvProducer { first, posted: 0 };
         match &self.srq {
             None => self.recv_cq.attach_receiver(self.recv_queue.clone(), first),
             Some(srq) => {
-                let life = Addressee::new(self.index, generation);
-                srq.join(life, self.qpn, self.recv_cq.index);
+                let addressee = Addressee::new(self.index, generation);
+                srq.join(addressee, self.qpn, self.recv_cq.index);
                 self.recv_cq.attach_shared(srq);
             }
         }
     }
 
     /// Discards everything that is queued, without completions.
-    pub(super) fn leave_queues(self: &Arc<Self>, peer: srq::Peer) {
+    pub(super) fn leave_queues(self: &Arc<Self>, peer: srq::PeerActivity) {
         let own: Arc<dyn PortQp> = self.clone();
         let mut pending = self.port.pending.lock();
         pending.retain(|qp| !Arc::ptr_eq(qp, &own));
         drop(pending);
         let left = std::mem::take(&mut *self.send.lock());
-        if left.path.is_remote() {
+        if left.path.is_udp() {
             self.disconnect();
         }
         self.send_cq.purge(self.qpn);
@@ -94,8 +94,8 @@ impl QpInner {
         if matches!(self.state(), QpState::Reset | QpState::Err) {
             return;
         }
-        if send.path.is_remote() {
-            return self.fail_remotely(send);
+        if send.path.is_udp() {
+            return self.fail_over_udp(send);
         }
         // A thread that posts a receive now waits for this lock. It then finds the error state and flushes the
         // receive after those that were posted before.
@@ -106,16 +106,16 @@ impl QpInner {
         }
         // A peer that is stopped in the middle of an operation may still complete one receive after it was
         // flushed. The ring is not reused before that operation has ended (`reset`).
-        let is_idle = send.path.local().is_none_or(|connection| {
+        let is_idle = send.path.shared_memory().is_none_or(|connection| {
             quiesce::barrier();
             let peer = &connection.peer;
             peer.wait_idle(connection.remote_index(), QUIESCE_TIMEOUT)
         });
-        self.flush_receives(&recv, srq::Peer::from_idle(is_idle));
+        self.flush_receives(&recv, srq::PeerActivity::from_idle(is_idle));
     }
 
     /// Flushes the receives of this queue pair: those that it took from a shared queue, or all of its own.
-    pub(super) fn flush_receives(&self, recv: &RecvProducer, peer: srq::Peer) {
+    pub(super) fn flush_receives(&self, recv: &RecvProducer, peer: srq::PeerActivity) {
         let Some(srq) = &self.srq else {
             let end = recv.first + recv.posted;
             return self.recv_cq.flush_receives(&self.recv_queue, end);
@@ -139,14 +139,14 @@ impl QpInner {
         if !self.quiesce() {
             let send = self.send.lock();
             self.set_state(from);
-            let connection = send.path.local();
+            let connection = send.path.shared_memory();
             let peer = connection.map_or(0, |c| c.peer.pid.as_raw_nonzero().get());
             let reason =
                 format!("process {peer} stopped in the middle of an operation on it; end it");
             return Err(ModifyQpError::Busy { reason });
         }
-        self.leave_queues(srq::Peer::Idle);
-        self.begin_life();
+        self.leave_queues(srq::PeerActivity::Idle);
+        self.begin_generation();
         Ok(())
     }
 
@@ -162,9 +162,9 @@ impl QpInner {
             _ => None,
         };
         let present = path.as_ref().unwrap_or(&send.path);
-        let dest_epoch = present.local().map_or(0, |c| c.peer.epoch);
+        let dest_epoch = present.shared_memory().map_or(0, |c| c.peer.epoch);
         let commit = || self.commit(from, attr, dest_epoch);
-        if present.is_remote() {
+        if present.is_udp() {
             let endpoint: Arc<dyn Endpoint> = self.clone();
             let modified = (self.udp()).modify(&*self.port, &endpoint, attr, commit);
             modified.map_err(|e| unreachable(attr, e.to_string()))?;
@@ -174,7 +174,7 @@ impl QpInner {
         if let Some(path) = path {
             send.path = path;
         }
-        if let Path::Local(connection) = &mut send.path {
+        if let Path::SharedMemory(connection) = &mut send.path {
             connection.sq_psn = attr.sq_psn.or(connection.sq_psn);
             connection.retry = RetryParams::merged(connection.retry, attr);
             connection.max_rd_atomic = attr.max_rd_atomic.unwrap_or(connection.max_rd_atomic);
@@ -220,16 +220,20 @@ impl QpInner {
         let (Some(dest), Some(address)) = (attr.dest_qpn, attr.address) else {
             // UD; the transition table requires both attributes of RC and UC.
             let has_udp = self.port.udp.is_some();
-            return Ok(if has_udp { Path::Remote } else { Path::Nowhere });
+            return Ok(if has_udp {
+                Path::Udp
+            } else {
+                Path::Unconnected
+            });
         };
-        if address.dgid != self.port.gid || self.port.reaches_all_by_udp() {
-            return self.path_by_udp(attr);
+        if address.dgid != self.port.gid || self.port.uses_udp_for_all() {
+            return self.path_over_udp(attr);
         }
         let peer = self.port.peer_of(dest);
-        let is_stranger = |e: &PeerError| self.port.udp.is_some() && e.is_of_a_stranger();
+        let is_unshared = |e: &PeerError| self.port.udp.is_some() && e.is_unshared();
         let peer = match peer {
             // The peer may belong to another user or container: it is reached at the UDP port of its slot.
-            Err(e) if is_stranger(&e) => return self.path_by_udp(attr),
+            Err(e) if is_unshared(&e) => return self.path_over_udp(attr),
             peer => peer,
         };
         address.check_marking(LinkLayer::SharedMemory, PacketMarking::None)?;
@@ -239,7 +243,7 @@ impl QpInner {
             Err(PeerError::NotThere { .. } | PeerError::Ended { .. })
                 if self.service == QpType::Uc =>
             {
-                return Ok(Path::Nowhere);
+                return Ok(Path::Unconnected);
             }
             Err(e) => return Err(unreachable(attr, e.to_string())),
         };
@@ -250,11 +254,11 @@ impl QpInner {
         if connection.peer.is_dead() && self.service == QpType::Rc {
             return Err(unreachable(attr, "its process has ended".into()));
         }
-        Ok(Path::Local(connection))
+        Ok(Path::SharedMemory(connection))
     }
 
     /// Returns the path over UDP, if there is a UDP port and it supports the path MTU.
-    fn path_by_udp(&self, attr: &QpAttr) -> Result<Path, ModifyQpError> {
+    fn path_over_udp(&self, attr: &QpAttr) -> Result<Path, ModifyQpError> {
         let Some(udp) = &self.port.udp else {
             let here = self.port.gid;
             return Err(unreachable(
@@ -274,7 +278,7 @@ impl QpInner {
                 min: PathMtu::B256.bytes().get(),
                 max: udp.mtu.bytes().get(),
             }),
-            _ => Ok(Path::Remote),
+            _ => Ok(Path::Udp),
         }
     }
 
