@@ -22,21 +22,21 @@ pub enum Queue {
     Receive,
 }
 
-/// The end of one request.
+/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The queue that it was posted to.
     pub queue: Queue,
     /// The work completion for the program.
     pub work: WorkCompletion,
-    /// The key that the peer's message ended.
+    /// The key that the peer's message invalidated.
     pub invalidated: Option<Rkey>,
     /// Whether it raises a solicited event.
     pub solicited: Solicited,
 }
 
 impl Completion {
-    /// The end of a send request.
+    /// Makes the completion of a send request.
     pub(crate) fn of_send(qp_num: Qpn, wr_id: WrId, work: &Work, byte_len: u32) -> Self {
         let opcode = match work {
             Work::Send | Work::SendWithImm(_) | Work::SendWithInvalidate(_) => WcOpcode::Send,
@@ -59,7 +59,7 @@ impl Completion {
         }
     }
 
-    /// The end of a receive request.
+    /// Makes the completion of a receive request.
     pub(crate) fn of_receive(qp_num: Qpn, wr_id: WrId, byte_len: u32) -> Self {
         Completion {
             queue: Queue::Receive,
@@ -75,7 +75,7 @@ impl Completion {
         }
     }
 
-    /// The same with immediate data, if there is any.
+    /// Adds immediate data, if there is any.
     #[must_use]
     pub(crate) fn with_imm(mut self, imm: Option<Imm>) -> Self {
         self.work.imm = imm;
@@ -83,7 +83,7 @@ impl Completion {
         self
     }
 
-    /// The same with another status. An error raises solicited events too.
+    /// Sets the status. An error also raises a solicited event.
     #[must_use]
     pub(crate) fn with_status(mut self, status: WcStatus) -> Self {
         self.work.status = status;

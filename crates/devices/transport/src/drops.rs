@@ -1,4 +1,4 @@
-//! Packets that were not taken, and why.
+//! Counters of a queue pair, and why packets are dropped.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ macro_rules! reasons {
             /// All of them.
             pub const ALL: &'static [DropReason] = &[$(DropReason::$name),*];
 
-            /// In words.
+            /// Returns a description.
             pub const fn text(self) -> &'static str {
                 match self { $(DropReason::$name => $text,)* }
             }
@@ -23,23 +23,23 @@ macro_rules! reasons {
 }
 
 reasons! {
-    WrongService = "of another transport service";
-    WrongQueuePair = "to another queue pair";
+    WrongService = "another transport service";
+    WrongQueuePair = "another queue pair";
     QueuePairInError = "the queue pair is in the error state";
     OutOfSequence = "requests before it are missing";
-    StaleDuplicate = "a duplicate whose answer is no longer kept";
+    StaleDuplicate = "a repeated request whose result is no longer stored";
     ReceiverNotReady = "no receive request is posted";
-    InvalidRequest = "an opcode, order or length that may not be";
-    UnknownOpcode = "an opcode that does not exist";
-    RemoteAccess = "key, range or right refused";
-    LocalFault = "the receive request's memory refused";
-    StaleResponse = "a response to what is completed";
-    UnsentResponse = "a response to what was not sent";
+    InvalidRequest = "an invalid opcode, order or length";
+    UnknownOpcode = "an unknown opcode";
+    RemoteAccess = "the key, the range or the access is not allowed";
+    LocalFault = "the receive request's memory is not accessible";
+    StaleResponse = "a response to a completed request";
+    UnsentResponse = "a response to a packet that was not sent";
     ResponseGap = "responses before it are missing";
-    BadResponse = "a response that does not fit its request";
-    BrokenMessage = "a part of a message of which packets are missing";
+    BadResponse = "a response that does not match its request";
+    BrokenMessage = "a part of a message with missing packets";
     TooLong = "longer than the receive request's memory";
-    WrongQkey = "under another queue key";
+    WrongQkey = "another Q_Key";
 }
 
 impl fmt::Display for DropReason {
@@ -51,19 +51,19 @@ impl fmt::Display for DropReason {
 /// Counters of a queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets given to the driver.
+    /// Packets passed to the driver.
     pub sent: u64,
-    /// Of these, requests sent again.
+    /// Request packets sent again.
     pub resent: u64,
-    /// Packets taken.
+    /// Packets accepted.
     pub taken: u64,
-    /// Requests taken that had been carried out before (answered again).
+    /// Accepted requests that had been carried out before.
     pub duplicates: u64,
-    /// Timeouts of this side's requests.
+    /// Timeouts of requests.
     pub timeouts: u64,
-    /// Times that this side went back because packets of its own or responses were missing.
-    pub went_back: u64,
-    /// Times that the peer had no receive request posted.
+    /// Times that the requester went back (go-back-N).
+    pub go_backs: u64,
+    /// RNR NAKs received.
     pub rnr_naks: u64,
     drops: [u64; DropReason::ALL.len()],
 }
@@ -76,7 +76,7 @@ impl Default for Counters {
             taken: 0,
             duplicates: 0,
             timeouts: 0,
-            went_back: 0,
+            go_backs: 0,
             rnr_naks: 0,
             drops: [0; DropReason::ALL.len()],
         }
@@ -84,17 +84,17 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Packets dropped for this reason.
+    /// Returns the number of packets dropped for this reason.
     pub const fn dropped(&self, reason: DropReason) -> u64 {
         self.drops[reason as usize]
     }
 
-    /// Packets dropped.
+    /// Returns the number of dropped packets.
     pub fn dropped_in_all(&self) -> u64 {
         self.drops.iter().sum()
     }
 
-    /// Counts what became of a packet.
+    /// Counts an accepted or dropped packet.
     #[inline]
     pub(crate) fn count(&mut self, taken: Result<(), DropReason>) {
         match taken {

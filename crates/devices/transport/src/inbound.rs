@@ -1,5 +1,5 @@
-//! SENDs and WRITEs on their way in: puts messages together from packets that come in order, for RC
-//! and UC alike. What becomes of the connection when a packet does not fit is theirs.
+//! Receives SENDs and WRITEs, for RC and UC: assembles messages from packets that arrive in order. The services differ in
+//! how they handle errors.
 
 use adverb_verbs::{AccessFlags, Imm, PathMtu, Qpn, Rkey, WcOpcode};
 use adverb_wire::bth::BthFlags;
@@ -11,7 +11,7 @@ use crate::receive::ReceiveQueue;
 use crate::request::ReceiveWork;
 use crate::segment::{MAX_MESSAGE, length_fits};
 
-/// The message that is partly received, if any.
+/// The state of receiving messages: one of them may be partly received.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     message: Message,
@@ -27,37 +27,37 @@ enum Message {
     Write { reth: Reth, done: u64 },
 }
 
-/// The role of a packet in its message.
+/// The effect of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
-    /// A part of a message, followed by more.
+pub(crate) enum Received {
+    /// It is a part of a message, and more parts follow.
     Part,
-    /// The end of a message that no receive request waits for.
+    /// It ends a message that uses no receive request.
     Message,
-    /// The end of a message that completes a receive request.
-    Received(Completion),
+    /// It ends a message that completes a receive request.
+    Completion(Completion),
 }
 
-/// Why a packet does not fit.
+/// Why a packet is not accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It belongs to no message, or to another one.
+    /// It does not continue the current message.
     Order,
     /// Its length is wrong for its position in the message.
     Length,
-    /// No receive request is posted; nothing was done.
+    /// No receive request is posted; nothing has changed.
     NotReady,
-    /// The queue pair is not set up for it.
+    /// The queue pair does not allow it.
     Unsupported,
-    /// Key, range or right of a region refused.
+    /// The key, the range or the access is not allowed.
     Access,
     /// The message is longer than the receive request's memory.
     TooLong(ReceiveWork),
-    /// The receive request's memory is wrong, or a key could not be ended.
+    /// The receive request's memory is not accessible, or a key could not be invalidated.
     Local(ReceiveWork),
 }
 
-/// What the last packet of a message carries in addition to its payload.
+/// The headers of the last packet of a message.
 #[derive(Clone, Copy)]
 enum Tail {
     None,
@@ -75,7 +75,7 @@ impl Inbound {
         }
     }
 
-    /// Whether a packet is in sequence: packets of different messages do not interleave.
+    /// Whether a packet continues the current message, or begins one if there is none.
     #[inline]
     pub(crate) fn is_in_order(&self, opcode: Opcode) -> bool {
         let position = opcode.position();
@@ -88,7 +88,7 @@ impl Inbound {
         }
     }
 
-    /// Abandons the message that is partly received, and returns its receive request.
+    /// Abandons the partly received message; returns its receive request.
     pub(crate) fn abandon(&mut self) -> Option<ReceiveWork> {
         match std::mem::replace(&mut self.message, Message::None) {
             Message::Send { receive, .. } => Some(receive),
@@ -96,13 +96,13 @@ impl Inbound {
         }
     }
 
-    /// Takes a packet of a SEND or WRITE.
+    /// Handles a packet of a SEND or WRITE.
     pub(crate) fn take(
         &mut self,
         packet: &Packet<'_>,
         receives: &mut ReceiveQueue,
         memory: &mut impl Memory,
-    ) -> Result<Taken, Fault> {
+    ) -> Result<Received, Fault> {
         if !self.is_in_order(packet.opcode()) {
             return Err(Fault::Order);
         }
@@ -121,7 +121,7 @@ impl Inbound {
         packet: &Packet<'_>,
         receives: &mut ReceiveQueue,
         memory: &mut impl Memory,
-    ) -> Result<Taken, Fault> {
+    ) -> Result<Received, Fault> {
         let (receive, done) = match std::mem::replace(&mut self.message, Message::None) {
             Message::Send { receive, done } => (receive, done),
             Message::None | Message::Write { .. } => (receives.take().ok_or(Fault::NotReady)?, 0),
@@ -140,7 +140,7 @@ impl Inbound {
         if !packet.opcode().position().ends() {
             let done = after;
             self.message = Message::Send { receive, done };
-            return Ok(Taken::Part);
+            return Ok(Received::Part);
         }
         let tail = tail_of(packet);
         if let Tail::Invalidate(rkey) = tail
@@ -149,7 +149,7 @@ impl Inbound {
             return Err(Fault::Local(receive));
         }
         let ended = Completion::of_receive(self.qpn, receive.wr_id, after as u32);
-        Ok(Taken::Received(with_tail(ended, tail, packet)))
+        Ok(Received::Completion(with_tail(ended, tail, packet)))
     }
 
     fn take_write(
@@ -157,7 +157,7 @@ impl Inbound {
         packet: &Packet<'_>,
         receives: &mut ReceiveQueue,
         memory: &mut impl Memory,
-    ) -> Result<Taken, Fault> {
+    ) -> Result<Received, Fault> {
         let position = packet.opcode().position();
         let (reth, done) = match (&self.message, packet.headers.extension) {
             (Message::Write { reth, done }, _) => (*reth, *done),
@@ -187,18 +187,18 @@ impl Inbound {
         if !position.ends() {
             let done = after;
             self.message = Message::Write { reth, done };
-            return Ok(Taken::Part);
+            return Ok(Received::Part);
         }
         self.message = Message::None;
         let Some(receive) = receive else {
-            return Ok(Taken::Message);
+            return Ok(Received::Message);
         };
         let mut ended = Completion::of_receive(self.qpn, receive.wr_id, reth.length);
         ended.work.opcode = WcOpcode::RecvRdmaWithImm;
-        Ok(Taken::Received(with_tail(ended, tail, packet)))
+        Ok(Received::Completion(with_tail(ended, tail, packet)))
     }
 
-    /// Checks a WRITE's access to memory. An empty one needs none (IBTA vol. 1, 9.7.4.1.4).
+    /// Checks a WRITE's access to memory. An empty WRITE accesses none (IBTA vol. 1, 9.7.4.1.4).
     fn check_write(&self, reth: &Reth, memory: &impl Memory) -> Result<(), Fault> {
         let length = u64::from(reth.length);
         if length > MAX_MESSAGE {

@@ -1,7 +1,7 @@
 //! The InfiniBand transport as state machines without I/O: RC, UC and UD.
 //!
-//! A queue pair is a value. The driver (a device's port) hands packets and time in, and takes packets,
-//! completions and the next deadline out:
+//! A queue pair is a value. The driver (a device's port) passes packets and the time to it, and takes packets, completions
+//! and the next deadline from it:
 //!
 //! ```text
 //!            post_send, post_receive                 poll_completion
@@ -15,13 +15,12 @@
 //!                                     registered memory
 //! ```
 //!
-//! Nothing here reads a clock, starts a thread or draws a random number: the same calls give the
-//! same results. Packets are built in the driver's buffer; in the steady state nothing is allocated.
-//! Every packet that is not taken has a [`DropReason`], and a counter. `docs/transport.md` shows how
-//! a driver goes about it.
+//! Nothing here reads a clock, starts a thread or uses random numbers: the same calls give the same results. Packets are
+//! built in the driver's buffer; in the steady state nothing is allocated. Every dropped packet has a [`DropReason`] and
+//! is counted. `docs/transport.md` shows how to write a driver.
 //!
-//! Packets are those of [`adverb_wire::Packet`], from the base transport header to the padding: the
-//! driver, which knows the addresses, adds and checks the ICRC, and finds the queue pair by number.
+//! A packet is an [`adverb_wire::Packet`], from the base transport header to the padding. The driver, which knows the
+//! addresses, adds and checks the ICRC, and finds the queue pair by its number.
 
 #![forbid(unsafe_code)]
 
@@ -51,7 +50,7 @@ pub use segment::MAX_MESSAGE;
 pub use uc::{UcConfig, UcQp};
 pub use ud::{Datagram, UdConfig, UdDestination, UdQp};
 
-/// Bytes that the driver's buffer has for one packet: the longest packet and its ICRC.
+/// Size of the driver's buffer for a packet: the longest packet with its ICRC.
 pub const PACKET_SPACE: usize = adverb_wire::packet::MAX_PACKET + adverb_wire::icrc::LEN;
 
 /// A buffer for one packet.

@@ -1,27 +1,27 @@
-//! Memory as the transport sees it: a trait that the device implements.
+//! Registered memory: a trait that the device implements.
 
 use adverb_verbs::{Comparison, Lkey, RemoteAddress, Rkey};
 
-/// The key that a piece of memory is reached by.
+/// The key of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// This side's own request names it.
+    /// From a local request.
     Local(Lkey),
-    /// The peer names it.
+    /// From the peer.
     Remote(Rkey),
 }
 
 /// A place in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Key of its region.
+    /// Key of the region.
     pub key: Key,
-    /// Its address.
+    /// Address.
     pub addr: u64,
 }
 
 impl Place {
-    /// The place `offset` bytes further.
+    /// Returns the place at `offset` bytes from this one.
     #[must_use]
     pub const fn at(self, offset: u64) -> Self {
         Place {
@@ -40,24 +40,24 @@ impl From<RemoteAddress> for Place {
     }
 }
 
-/// The kind of access to a piece of memory.
+/// The kind of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// It is read. A remote key needs REMOTE_READ, a local one nothing.
+    /// Read. A remote key needs REMOTE_READ, a local key no right.
     Read,
-    /// It is written. A remote key needs REMOTE_WRITE, a local one LOCAL_WRITE.
+    /// Write. A remote key needs REMOTE_WRITE, a local key LOCAL_WRITE.
     Write,
-    /// 8 bytes of it are changed in one step: REMOTE_ATOMIC.
+    /// Atomic change of 8 bytes; needs REMOTE_ATOMIC.
     Atomic,
 }
 
-/// Why memory is refused.
+/// Why an access is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum AccessError {
     /// No region has the key.
     #[error("no region has this key")]
     UnknownKey,
-    /// The piece is not wholly in the region.
+    /// The range is not within the region.
     #[error("outside the region")]
     OutOfRange,
     /// The region does not allow it.
@@ -70,7 +70,7 @@ pub enum AccessError {
 pub enum AtomicOperation {
     /// Adds.
     FetchAdd(u64),
-    /// Replaces, if what is there is as expected.
+    /// Replaces the value if it is the expected one.
     CompareSwap(Comparison),
 }
 
@@ -95,39 +95,39 @@ impl AtomicOperation {
 
 /// Registered memory of one protection domain.
 ///
-/// Every method checks key, range and right itself: a region may end between a check and a use.
+/// Every method checks key, range and rights, because a region may be deregistered between a check and an access.
 pub trait Memory {
     /// Checks access to `length` bytes.
     ///
     /// # Errors
-    /// Why not.
+    /// The access is refused.
     fn check(&self, place: Place, length: u64, access: Access) -> Result<(), AccessError>;
 
     /// Copies from memory.
     ///
     /// # Errors
-    /// Why not; `into` may be partly written.
+    /// The access is refused; `into` may be partly written.
     fn read(&self, place: Place, into: &mut [u8]) -> Result<(), AccessError>;
 
     /// Copies to memory.
     ///
     /// # Errors
-    /// Why not; then nothing was written.
+    /// The access is refused; nothing was written.
     fn write(&mut self, place: Place, from: &[u8]) -> Result<(), AccessError>;
 
-    /// Changes 8 bytes, aligned to 8, in host order, in one step, and gives what was there.
+    /// Changes an aligned word of 8 bytes in host order atomically; returns the old value.
     ///
     /// # Errors
-    /// Why not; then nothing was changed.
+    /// The access is refused; nothing was changed.
     fn atomic(
         &mut self,
         place: RemoteAddress,
         operation: AtomicOperation,
     ) -> Result<u64, AccessError>;
 
-    /// Ends a remote key (SEND with invalidate).
+    /// Invalidates a remote key (SEND with invalidate).
     ///
     /// # Errors
-    /// A key that cannot be ended so.
+    /// The key cannot be invalidated.
     fn invalidate(&mut self, rkey: Rkey) -> Result<(), AccessError>;
 }

@@ -1,5 +1,4 @@
-//! Where a queue pair's receive requests come from: a queue of its own, or one that it shares with
-//! others and that somebody else keeps.
+//! The source of a queue pair's receive requests: its own queue, or a shared receive queue.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,18 +18,18 @@ enum Source {
     Shared(Box<dyn SharedReceives>),
 }
 
-/// A shared receive queue (IBTA vol. 1, 10.2.9), as one of its queue pairs sees it. What is taken is
-/// this queue pair's: it completes, is flushed or is given back.
+/// A shared receive queue (IBTA vol. 1, 10.2.9), as one of its queue pairs sees it. The queue pair owns a request that it
+/// takes until it completes it, flushes it or gives it back.
 pub trait SharedReceives: fmt::Debug + Send {
     /// Takes the oldest request; `None` if none is posted.
     fn take(&mut self) -> Option<ReceiveWork>;
 
-    /// Takes back a request whose message was dropped, for another message.
+    /// Takes back a request whose message was dropped. It may be used for another message.
     fn give_back(&mut self, work: ReceiveWork);
 }
 
 impl ReceiveQueue {
-    /// A queue of the queue pair's own, for at most `most` requests.
+    /// Makes a queue of at most `most` requests.
     pub fn new(most: usize) -> Self {
         ReceiveQueue(Source::Own {
             waiting: VecDeque::with_capacity(most),
@@ -38,7 +37,7 @@ impl ReceiveQueue {
         })
     }
 
-    /// Requests are taken from a shared queue, and posted there.
+    /// Takes requests from a shared receive queue, to which they are posted directly.
     pub fn shared(receives: impl SharedReceives + 'static) -> Self {
         ReceiveQueue(Source::Shared(Box::new(receives)))
     }
@@ -66,8 +65,8 @@ impl ReceiveQueue {
         }
     }
 
-    /// Gives back a request whose message was dropped: it is the next again, unless another message
-    /// takes it first.
+    /// Gives back a request whose message was dropped. It is used for the next message, unless another queue pair takes it
+    /// first.
     pub(crate) fn give_back(&mut self, work: ReceiveWork) {
         match &mut self.0 {
             Source::Own { waiting, .. } => waiting.push_front(work),
@@ -75,7 +74,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Takes a request that ends with the queue pair. Those of a shared queue do not.
+    /// Takes a request to flush. Requests of a shared receive queue are not flushed with a queue pair.
     pub(crate) fn take_to_flush(&mut self) -> Option<ReceiveWork> {
         match &mut self.0 {
             Source::Own { waiting, .. } => waiting.pop_front(),

@@ -1,16 +1,16 @@
-//! Work requests as the transport keeps them, until they complete.
+//! Work requests, as the transport stores them until they complete.
 
 use adverb_verbs::{Comparison, Imm, Lkey, Operation, RemoteAddress, Rkey, SendFlags, Sge, WrId};
 use smallvec::SmallVec;
 
 use crate::memory::{Access, AccessError, AtomicOperation, Key, Memory, Place};
 
-/// A piece of local memory.
+/// A scatter/gather element in local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalPiece {
-    /// First byte.
+    /// Address of the first byte.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
     /// Key of its region.
     pub lkey: Lkey,
@@ -35,7 +35,7 @@ impl LocalPiece {
     }
 }
 
-/// Local memory of a request: gathered from, or scattered to, in this order.
+/// The scatter/gather list of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pieces(SmallVec<[LocalPiece; 2]>);
 
@@ -46,7 +46,7 @@ impl FromIterator<LocalPiece> for Pieces {
 }
 
 impl Pieces {
-    /// Bytes of all pieces.
+    /// Returns the total length in bytes.
     pub fn length(&self) -> u64 {
         self.0.iter().map(|piece| u64::from(piece.length)).sum()
     }
@@ -57,8 +57,8 @@ impl Pieces {
         used.try_for_each(|piece| memory.check(piece.place(), piece.length.into(), access))
     }
 
-    /// Calls `each` with the places of `length` bytes from `offset` on: place and range within these
-    /// bytes. Beyond the last piece there is nothing.
+    /// Calls `each` for each part of the `length` bytes from `offset` on, with its place and its range within these bytes.
+    /// Stops at the end of the list.
     #[inline]
     fn each<E>(
         &self,
@@ -84,7 +84,7 @@ impl Pieces {
         Ok(())
     }
 
-    /// Copies `into.len()` bytes from `offset` on.
+    /// Copies bytes from `offset` on to `into`.
     #[inline]
     pub(crate) fn gather(
         &self,
@@ -97,7 +97,7 @@ impl Pieces {
         })
     }
 
-    /// Copies `from` to `offset` and further.
+    /// Copies `from` to the bytes from `offset` on.
     #[inline]
     pub(crate) fn scatter(
         &self,
@@ -121,7 +121,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn length(&self) -> u64 {
         match self {
             Payload::Memory(pieces) => pieces.length(),
@@ -154,7 +154,7 @@ pub enum Work {
     Send,
     /// SEND with immediate data.
     SendWithImm(Imm),
-    /// SEND that ends a key of the peer's.
+    /// SEND that invalidates a key of the peer.
     SendWithInvalidate(Rkey),
     /// RDMA WRITE.
     Write(RemoteAddress),
@@ -168,9 +168,9 @@ pub enum Work {
     CompareSwap(RemoteAddress, Comparison),
 }
 
-/// An operation that this crate does not know.
+/// An operation that this crate does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the transport does not know the operation {0:?}")]
+#[error("unsupported operation {0:?}")]
 pub struct UnknownOperation(pub Operation);
 
 impl TryFrom<Operation> for Work {
@@ -197,7 +197,7 @@ impl Work {
         matches!(self, Work::Read(_)) || self.atomic().is_some()
     }
 
-    /// Whether it consumes a receive request at the peer.
+    /// Whether it consumes a receive request of the peer.
     #[inline]
     pub const fn consumes_receive(&self) -> bool {
         matches!(
@@ -209,7 +209,7 @@ impl Work {
         )
     }
 
-    /// The atomic operation that it is, and where.
+    /// Returns the atomic operation and its address, if it is one.
     #[inline]
     pub const fn atomic(&self) -> Option<(RemoteAddress, AtomicOperation)> {
         match *self {
@@ -223,7 +223,7 @@ impl Work {
 /// A request to the send queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendWork {
-    /// The program's name for it.
+    /// The program's identifier.
     pub wr_id: WrId,
     /// The operation.
     pub work: Work,
@@ -236,23 +236,23 @@ pub struct SendWork {
 /// A request to the receive queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveWork {
-    /// The program's name for it.
+    /// The program's identifier.
     pub wr_id: WrId,
     /// Where the message is stored.
     pub pieces: Pieces,
 }
 
-/// Why a request is not taken.
+/// Why a request cannot be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// As many requests as the queue holds are outstanding.
-    #[error("the queue holds {0} requests and is full")]
+    /// The queue is full.
+    #[error("the queue is full: it holds {0} requests")]
     Full(usize),
     /// Receive requests are posted to the shared queue.
-    #[error("the queue pair takes its receives from a shared queue: post them there")]
+    #[error("the queue pair uses a shared receive queue: post receives there")]
     SharedReceives,
     /// The message is too long.
-    #[error("a message of {length} B; at most {most} B go")]
+    #[error("message of {length} B exceeds the maximum of {most} B")]
     TooLong {
         /// Its length.
         length: u64,
@@ -260,15 +260,15 @@ pub enum PostError {
         most: u64,
     },
     /// An operation that the transport service does not have.
-    #[error("{0:?} is not an operation of this service")]
+    #[error("this transport service has no operation {0:?}")]
     NotOfService(Work),
     /// `max_rd_atomic` is 0: no READ or atomic operation may be in flight.
-    #[error("the queue pair's max_rd_atomic is 0: it may not read")]
+    #[error("max_rd_atomic is 0: the queue pair may not post READs and atomics")]
     ReadsNotAllowed,
     /// An atomic operation has 8 bytes of local memory, not inline.
-    #[error("an atomic operation has 8 B of local memory, not {0} B")]
+    #[error("atomic operation with {0} B of local memory: expected 8 B")]
     AtomicLength(u64),
     /// A READ or an atomic operation writes local memory, so it cannot be inline.
-    #[error("an operation that brings data cannot be inline")]
+    #[error("READs and atomics cannot be inline")]
     InlineAnswer,
 }

@@ -1,4 +1,4 @@
-//! Cutting messages into packets by the path MTU (IBTA vol. 1, 9.7.2, 9.7.5).
+//! Segments messages into packets of the path MTU (IBTA vol. 1, 9.7.2, 9.7.5).
 
 use adverb_verbs::PathMtu;
 use adverb_wire::opcode::{Begins, Ends};
@@ -6,15 +6,15 @@ use adverb_wire::{Extension, Ieth, ImmDt, Opcode, Position, Reth};
 
 use crate::request::Work;
 
-/// The longest message, in bytes.
+/// Maximum length of a message in bytes.
 pub const MAX_MESSAGE: u64 = adverb_verbs::MAX_MESSAGE.get();
 
-/// The payload of full packets.
+/// Returns the payload of full packets in bytes.
 pub(crate) const fn mtu_bytes(mtu: PathMtu) -> u64 {
     mtu.bytes().get()
 }
 
-/// Packets of a message; an empty message is one packet.
+/// Returns the number of packets of a message. An empty message has one.
 #[inline]
 pub(crate) const fn packets(length: u64, mtu: PathMtu) -> u64 {
     let count = length.div_ceil(mtu_bytes(mtu));
@@ -31,7 +31,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Packet `index` of a message of `length` bytes.
+    /// Returns packet `index` of a message of `length` bytes.
     #[inline]
     pub(crate) fn of(length: u64, index: u64, mtu: PathMtu) -> Self {
         let offset = index * mtu_bytes(mtu);
@@ -54,8 +54,8 @@ impl Segment {
     }
 }
 
-/// Whether a packet of so many bytes may stand at a position: all but the last are full, and a last
-/// one of several is not empty (IBTA vol. 1, 9.7.4.1.6).
+/// Whether a packet at a position may have `bytes` of payload: all packets except the last are full, and the last of
+/// several is not empty (IBTA vol. 1, 9.7.4.1.6).
 #[inline]
 pub(crate) const fn length_fits(position: Position, bytes: usize, mtu: PathMtu) -> bool {
     let full = mtu_bytes(mtu) as usize;
@@ -66,7 +66,7 @@ pub(crate) const fn length_fits(position: Position, bytes: usize, mtu: PathMtu) 
     }
 }
 
-/// Opcode and headers of a packet of a SEND or WRITE over RC.
+/// Returns opcode and headers of a packet of a SEND or WRITE over RC.
 #[inline]
 pub(crate) fn rc_request(work: &Work, length: u64, position: Position) -> (Opcode, Extension) {
     use Opcode::{
@@ -109,7 +109,7 @@ pub(crate) fn rc_request(work: &Work, length: u64, position: Position) -> (Opcod
     }
 }
 
-/// The UC opcode of the same verb and position as an RC one; none where UC has none.
+/// Returns the UC opcode with the same verb and position as an RC opcode. `None` if UC has none.
 #[inline]
 pub(crate) const fn as_uc(rc: Opcode) -> Option<Opcode> {
     // IBTA table 38: the service is the upper three bits, the operation the lower five.

@@ -1,5 +1,5 @@
-//! The send queue of UC and UD, whose requests are done when they are sent. Wrong memory stops it until
-//! it is resumed, while receiving goes on (IBTA vol. 1, 10.3.1.6).
+//! The send queue of UC and UD, whose requests complete when they are sent. If a request's memory is not accessible, the
+//! queue stops (SQE) until it is resumed, and the queue pair continues to receive (IBTA vol. 1, 10.3.1.6).
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ impl Outgoing for SendWork {
     }
 }
 
-/// Requests in their order, and the state that they leave the queue pair in.
+/// The posted requests, and the state of the send queue.
 #[derive(Debug)]
 pub(crate) struct Sends<R> {
     state: QpState,
@@ -36,12 +36,12 @@ impl<R: Outgoing> Sends<R> {
         }
     }
 
-    /// Ready (`Rts`), stopped (`Sqe`), or ended with the queue pair (`Err`).
+    /// Returns the state: `Rts`, `Sqe` or `Err`.
     pub(crate) const fn state(&self) -> QpState {
         self.state
     }
 
-    /// Whether there is room for another request.
+    /// Checks that there is room for another request.
     ///
     /// # Errors
     /// The queue is full.
@@ -52,7 +52,7 @@ impl<R: Outgoing> Sends<R> {
         }
     }
 
-    /// Adds a request that [`Self::has_room`]; in an error state it completes at once, flushed.
+    /// Adds a request after [`Self::has_room`]. In SQE and in the error state it is flushed at once.
     pub(crate) fn post(&mut self, request: R, shared: &mut Shared) {
         self.waiting.push_back(request);
         if self.state != QpState::Rts {
@@ -65,7 +65,7 @@ impl<R: Outgoing> Sends<R> {
         self.waiting.front()
     }
 
-    /// The first is sent, and with that it is done.
+    /// Completes the first request, which was sent.
     #[inline]
     pub(crate) fn complete_front(&mut self, shared: &mut Shared) {
         if let Some(request) = self.waiting.pop_front() {
@@ -73,7 +73,7 @@ impl<R: Outgoing> Sends<R> {
         }
     }
 
-    /// The first request's memory is wrong.
+    /// Completes the first request with a protection error, and stops.
     pub(crate) fn fail_front(&mut self, shared: &mut Shared) {
         if let Some(request) = self.waiting.pop_front() {
             shared.fail_send(request.work(), WcStatus::LocProtErr);
@@ -82,14 +82,14 @@ impl<R: Outgoing> Sends<R> {
         self.flush(shared);
     }
 
-    /// From stopped back to sending (`Sqe` to `Rts`).
+    /// Resumes sending (`Sqe` to `Rts`).
     pub(crate) fn resume(&mut self) {
         if self.state == QpState::Sqe {
             self.state = QpState::Rts;
         }
     }
 
-    /// The queue pair ends.
+    /// Moves to the error state, and flushes all requests.
     pub(crate) fn end(&mut self, shared: &mut Shared) {
         self.state = QpState::Err;
         self.flush(shared);

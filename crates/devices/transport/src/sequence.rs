@@ -1,12 +1,12 @@
-//! Packet sequence numbers without their wrap: inside, packets are counted in 64 bits, so that
-//! comparing them is comparing numbers; 24 bits of it are on the wire (IBTA vol. 1, 9.7.1).
+//! Sequence numbers: packets are counted in 64 bits, which do not wrap, so numbers can be compared. A PSN on the wire is
+//! the lower 24 bits (IBTA vol. 1, 9.7.1).
 
 use std::ops::{Add, AddAssign};
 
 use adverb_verbs::Psn;
 
-/// Packets that may be in flight, of the 2^24 numbers: below half of them, so that older and newer
-/// ones can be told apart (IBTA vol. 1, 9.7.2).
+/// Maximum number of packets in flight: less than half of the 2^24 PSNs, so that older and newer PSNs can be
+/// distinguished (IBTA vol. 1, 9.7.2).
 pub(crate) const MAX_OUTSTANDING: u64 = (1 << 23) - 1;
 
 /// A packet's number, counted from the first of the connection.
@@ -20,7 +20,7 @@ impl Seq {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The one before.
+    /// Returns the number before.
     #[inline]
     pub(crate) const fn before(self) -> Seq {
         Seq(self.0 - 1)
@@ -50,28 +50,27 @@ pub(crate) struct Numbering {
 }
 
 impl Numbering {
-    /// Counting starts this far above zero: numbers before the first packet are negative on the wire
-    /// only.
+    /// Number of the first packet. It leaves room for the PSNs before the first packet.
     const FIRST: u64 = 1 << 24;
 
-    /// Numbers whose first packet is `first`.
+    /// Makes a conversion whose first packet has PSN `first`.
     pub(crate) const fn new(first: Psn) -> Self {
         // FIRST is a multiple of 2^24.
         Numbering { zero: first }
     }
 
-    /// The first packet.
+    /// Returns the number of the first packet.
     pub(crate) const fn first(&self) -> Seq {
         Seq(Self::FIRST)
     }
 
-    /// As it is on the wire.
+    /// Returns the PSN of a packet.
     #[inline]
     pub(crate) const fn psn(&self, seq: Seq) -> Psn {
         self.zero.advance(seq.0 as u32)
     }
 
-    /// The number near `near` that is `psn` on the wire: less than half the circle away.
+    /// Returns the number with this PSN that is nearest to `near`.
     #[inline]
     pub(crate) const fn seq(&self, psn: Psn, near: Seq) -> Seq {
         let ahead = psn.distance_from(self.psn(near)) as u64;
@@ -89,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back_over_the_wrap() {
+    fn numbers_round_trip_across_the_wrap() {
         let numbering = Numbering::new(Psn::new(0xff_fff0));
         let mut near = numbering.first();
         for step in [0u64, 1, 15, 16, 17, 1 << 22, 1 << 23, (1 << 24) + 5] {

@@ -1,4 +1,4 @@
-//! What requester and responder of a queue pair both write to.
+//! The state that requester and responder of a queue pair share.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::completion::Completion;
 use crate::drops::{Counters, DropReason};
 use crate::request::{ReceiveWork, SendWork};
 
-/// Completions that the driver has not taken, and counters.
+/// Completions that the driver has not polled, and counters.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// This queue pair.
@@ -27,8 +27,8 @@ impl Shared {
         }
     }
 
-    /// Whether a packet of a service, if that is known, for `dest_qp` is for this queue pair, which is
-    /// of service `own` and in `state`.
+    /// Checks that a packet with this service (`None`: unknown) and `dest_qp` is for this queue pair, which has service
+    /// `own` and is in `state`.
     #[inline]
     pub(crate) fn admit(
         &self,
@@ -38,7 +38,7 @@ impl Shared {
         if service != Some(own) {
             return Err(DropReason::WrongService);
         }
-        // Which queue pairs are in a group the driver knows.
+        // The driver knows the members of multicast groups.
         let is_group = own == Service::Ud && dest_qp == Qpn::MULTICAST;
         if dest_qp != self.qpn && !is_group {
             return Err(DropReason::WrongQueuePair);
@@ -49,7 +49,7 @@ impl Shared {
         }
     }
 
-    /// Drops a packet of an unknown opcode in silence, as unreliable services do; counts it, and says why.
+    /// Drops and counts a packet with an unknown opcode, for unreliable services; returns the reason.
     pub(crate) fn drop_unknown(
         &mut self,
         own: (Service, QpState),
@@ -66,7 +66,7 @@ impl Shared {
         self.completions.push_back(completion);
     }
 
-    /// A send request was carried out: its completion, if it has one.
+    /// Completes a successful send request, if it is signaled.
     #[inline]
     pub(crate) fn complete_send(&mut self, request: &SendWork) {
         if request.flags.contains(SendFlags::SIGNALED) {
@@ -75,13 +75,13 @@ impl Shared {
         }
     }
 
-    /// A send request failed: that is always told.
+    /// Completes a failed send request, even if it is unsignaled.
     pub(crate) fn fail_send(&mut self, request: &SendWork, status: WcStatus) {
         let ended = self.of_send(request).with_status(status);
         self.complete(ended);
     }
 
-    /// A receive request failed.
+    /// Completes a failed receive request.
     pub(crate) fn fail_receive(&mut self, receive: &ReceiveWork, status: WcStatus) {
         let ended = Completion::of_receive(self.qpn, receive.wr_id, 0);
         self.complete(ended.with_status(status));

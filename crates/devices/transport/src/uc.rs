@@ -1,5 +1,5 @@
-//! Unreliable connection (IBTA vol. 1, 9.8.2): messages whole or not at all. Nothing is acknowledged;
-//! if a packet is missing, the rest of its message is dropped, and reception resumes with the next message.
+//! Unreliable connection (IBTA vol. 1, 9.8.2): delivers messages whole or not at all. Nothing is acknowledged. If a packet
+//! is missing, the rest of its message is dropped.
 
 use adverb_verbs::{AccessFlags, PathMtu, Psn, QpAttr, QpState, Qpn, SendFlags, WcStatus};
 use adverb_wire::bth::BthFlags;
@@ -8,7 +8,7 @@ use adverb_wire::{Bth, Packet, PacketHeaders, Service, UnknownOpcode};
 use crate::PacketBuffer;
 use crate::completion::Completion;
 use crate::drops::{Counters, DropReason};
-use crate::inbound::{Fault, Inbound, Taken};
+use crate::inbound::{Fault, Inbound, Received};
 use crate::memory::Memory;
 use crate::receive::ReceiveQueue;
 use crate::request::{PostError, ReceiveWork, SendWork, Work};
@@ -21,17 +21,17 @@ use crate::shared::Shared;
 pub struct UcConfig {
     /// This queue pair.
     pub qpn: Qpn,
-    /// The peer's.
+    /// The peer's queue pair.
     pub peer: Qpn,
-    /// The largest payload of a packet.
+    /// Maximum payload of a packet.
     pub path_mtu: PathMtu,
-    /// The number of the first packet sent (`sq_psn`).
+    /// PSN of the first packet sent (`sq_psn`).
     pub first_psn: Psn,
-    /// The number of the peer's first packet (`rq_psn`).
+    /// PSN of the peer's first packet (`rq_psn`).
     pub peer_first_psn: Psn,
-    /// What the peer may do; of these, REMOTE_WRITE.
+    /// Access rights of the peer; only REMOTE_WRITE is used.
     pub access: AccessFlags,
-    /// Requests that may be outstanding.
+    /// Maximum number of outstanding requests.
     pub max_work: usize,
 }
 
@@ -41,9 +41,9 @@ pub struct UcQp {
     peer: Qpn,
     mtu: PathMtu,
     sends: Sends<SendWork>,
-    /// Requests that have not begun are held back.
+    /// Draining (SQD): requests that have not begun are not sent.
     is_drained: bool,
-    /// Packets of the first request that are sent.
+    /// Number of packets of the first request that were sent.
     sent: u64,
     next: Psn,
     expected: Psn,
@@ -53,7 +53,7 @@ pub struct UcQp {
 }
 
 impl UcQp {
-    /// A connection, with the receive requests that were posted before.
+    /// Makes a connection, with the receive requests that were posted before.
     pub fn new(config: &UcConfig, receives: ReceiveQueue) -> Self {
         UcQp {
             peer: config.peer,
@@ -69,7 +69,7 @@ impl UcQp {
         }
     }
 
-    /// Ready (`Rts`), with a send queue in error (`Sqe`), or in error (`Err`).
+    /// Returns the state: `Rts`, `Sqe` or `Err`.
     pub fn state(&self) -> QpState {
         self.sends.state()
     }
@@ -79,10 +79,10 @@ impl UcQp {
         &self.shared.counters
     }
 
-    /// Applies a Modify QP after RTR; an attribute that is `None` stays as it is.
+    /// Applies a Modify QP after RTR. Attributes that are `None` do not change.
     ///
-    /// `sq_psn` is the number of the next packet sent (RTR to RTS). In `Sqd` no further request begins;
-    /// `Rts` ends that, and a send queue error. `access` applies at once; the rest is not used.
+    /// `sq_psn` is the PSN of the next packet sent (RTR to RTS). In `Sqd` no further request begins; `Rts` ends that, and
+    /// SQE. `access` applies at once; other attributes are not used.
     pub fn modify(&mut self, attr: &QpAttr) {
         self.next = attr.sq_psn.unwrap_or(self.next);
         self.inbound.access = attr.access.unwrap_or(self.inbound.access);
@@ -96,10 +96,10 @@ impl UcQp {
         }
     }
 
-    /// Posts a send request. If the send queue is in error it completes at once, flushed.
+    /// Posts a send request. In SQE and in the error state it is flushed at once.
     ///
     /// # Errors
-    /// The queue is full, or the request is none that UC has.
+    /// The queue is full, or UC has no such request.
     pub fn post_send(&mut self, request: SendWork) -> Result<(), PostError> {
         self.sends.has_room()?;
         let length = request.payload.length();
@@ -115,7 +115,7 @@ impl UcQp {
         Ok(())
     }
 
-    /// Posts a receive request. In the error state it completes at once, flushed.
+    /// Posts a receive request. In the error state it is flushed at once.
     ///
     /// # Errors
     /// The queue is full.
@@ -127,10 +127,10 @@ impl UcQp {
         Ok(())
     }
 
-    /// Takes a packet of the network's, whose ICRC was right.
+    /// Handles a packet with the right ICRC.
     ///
     /// # Errors
-    /// Why it was dropped; it is counted, too.
+    /// The reason for which it was dropped and counted.
     pub fn handle_packet(
         &mut self,
         packet: &Packet<'_>,
@@ -141,14 +141,14 @@ impl UcQp {
         taken
     }
 
-    /// Takes a packet of an unknown opcode, whose ICRC was right, and says why it was dropped; it is
-    /// counted, too. To the message that it may be of it is a packet that is missing.
+    /// Drops and counts a packet with an unknown opcode and the right ICRC; returns the reason. It counts as missing in its
+    /// message.
     pub fn handle_unknown(&mut self, unknown: &UnknownOpcode) -> DropReason {
         let own = (Service::Uc, self.state());
         self.shared.drop_unknown(own, unknown)
     }
 
-    /// Drops a packet whose length does not go with its headers in silence; says why.
+    /// Drops and counts a packet whose length does not match its headers; returns the reason.
     pub fn handle_malformed(&mut self, bth: &Bth) -> DropReason {
         let own = (Service::Uc, self.state());
         let aim = (Some(bth.opcode.service()), bth.dest_qp);
@@ -167,9 +167,9 @@ impl UcQp {
         let own = (Service::Uc, self.state());
         self.shared
             .admit(own, (Some(bth.opcode.service()), bth.dest_qp))?;
-        // A message may begin with any number, also with one that was there before: without
-        // acknowledgements the sender may be any distance ahead, so that beyond half the circle an old
-        // packet looks like a new one (IBTA vol. 1, 9.8.2.2; Soft-RoCE does the same).
+        // A message may begin with any PSN, even one that was received before. Without acknowledgements the sender may be
+        // any distance ahead, so beyond half the circle a new packet looks like an old one (IBTA vol. 1, 9.8.2.2;
+        // Soft-RoCE does the same).
         let missed = bth.psn != self.expected;
         self.expected = bth.psn.advance(1);
         if missed || bth.opcode.position().begins() {
@@ -181,21 +181,20 @@ impl UcQp {
             .map_err(|fault| self.drop_message(fault))
     }
 
-    fn finish(&mut self, taken: Taken) {
-        if let Taken::Received(completion) = taken {
+    fn finish(&mut self, taken: Received) {
+        if let Received::Completion(completion) = taken {
             self.shared.complete(completion);
         }
     }
 
-    /// The message of which some packets have come will not be finished: its receive request waits for
-    /// the next (IBTA vol. 1, 9.8.2.2).
+    /// Drops a partly received message. Its receive request is used for the next message (IBTA vol. 1, 9.8.2.2).
     fn give_up_message(&mut self) {
         if let Some(receive) = self.inbound.abandon() {
             self.receives.give_back(receive);
         }
     }
 
-    /// A message is dropped: most in silence; what is wrong on this side ends the queue pair.
+    /// Drops a message. A local error moves the queue pair to the error state.
     fn drop_message(&mut self, fault: Fault) -> DropReason {
         self.give_up_message();
         match fault {
@@ -216,8 +215,8 @@ impl UcQp {
         }
     }
 
-    /// Builds the next packet at the beginning of `out` and gives its length; none if there is nothing
-    /// to send. A request completes with its last packet.
+    /// Builds the next packet at the beginning of `out`; returns its length. `None` if there is nothing to send. A request
+    /// completes with its last packet.
     pub fn poll_transmit(&mut self, memory: &impl Memory, out: &mut PacketBuffer) -> Option<usize> {
         let request = self.sends.front()?;
         if self.sent == 0 && self.is_drained {
@@ -260,13 +259,13 @@ impl UcQp {
         !self.shared.completions.is_empty()
     }
 
-    /// The next completion.
+    /// Returns the next completion.
     #[inline]
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.shared.completions.pop_front()
     }
 
-    /// Goes to the error state: all requests complete, flushed.
+    /// Moves to the error state and flushes all requests.
     pub fn enter_error(&mut self) {
         self.sends.end(&mut self.shared);
         self.sent = 0;

@@ -1,5 +1,5 @@
-//! Unreliable datagram (IBTA vol. 1, 9.8.3): messages of one packet, to any queue pair that has the
-//! same queue key. A receive gets 40 bytes of routing header before the payload.
+//! Unreliable datagram (IBTA vol. 1, 9.8.3): messages of one packet, to any queue pair with the right Q_Key. A receive
+//! gets 40 bytes of routing header before the payload.
 
 use adverb_verbs::{Imm, PathMtu, Psn, QpState, Qpn, SendFlags, WcFlags, WcStatus};
 use adverb_wire::bth::BthFlags;
@@ -17,8 +17,7 @@ use crate::segment::mtu_bytes;
 use crate::sends::{Outgoing, Sends};
 use crate::shared::Shared;
 
-/// A queue key with this bit is a privileged one: a sender's own takes its place (IBTA vol. 1,
-/// 3.5.3).
+/// A Q_Key with this bit set means the sender's own (IBTA vol. 1, 3.5.3).
 const CONTROLLED: u32 = 1 << 31;
 
 /// Parameters of a UD queue pair.
@@ -28,18 +27,18 @@ pub struct UdConfig {
     pub qpn: Qpn,
     /// Its queue key.
     pub qkey: u32,
-    /// The longest message: the port's MTU.
+    /// Maximum length of a message: the port's MTU.
     pub mtu: PathMtu,
-    /// The number of the first packet sent (`sq_psn`).
+    /// PSN of the first packet sent (`sq_psn`).
     pub first_psn: Psn,
-    /// Requests that may be outstanding.
+    /// Maximum number of outstanding requests.
     pub max_work: usize,
 }
 
 /// The destination of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdDestination<A> {
-    /// The port, by the driver's address handle.
+    /// The driver's address handle.
     pub address: A,
     /// The queue pair there.
     pub qpn: Qpn,
@@ -47,7 +46,7 @@ pub struct UdDestination<A> {
     pub qkey: u32,
 }
 
-/// A received message, for a driver that stores it itself.
+/// A received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
     /// Its bytes.
@@ -85,7 +84,7 @@ pub struct UdQp<A> {
 }
 
 impl<A: Copy> UdQp<A> {
-    /// A queue pair, with the receive requests that were posted before.
+    /// Makes a queue pair, with the receive requests that were posted before.
     pub fn new(config: &UdConfig, receives: ReceiveQueue) -> Self {
         UdQp {
             qkey: config.qkey,
@@ -97,7 +96,7 @@ impl<A: Copy> UdQp<A> {
         }
     }
 
-    /// Ready (`Rts`), with a send queue in error (`Sqe`), or in error (`Err`).
+    /// Returns the state: `Rts`, `Sqe` or `Err`.
     pub fn state(&self) -> QpState {
         self.sends.state()
     }
@@ -107,7 +106,7 @@ impl<A: Copy> UdQp<A> {
         &self.shared.counters
     }
 
-    /// RTS of one that was made in RTR, which has sent nothing: its first packet is `first_psn`.
+    /// Sets the PSN of the first packet (RTR to RTS).
     pub fn start_sending(&mut self, first_psn: Psn) {
         self.next = first_psn;
     }
@@ -117,10 +116,10 @@ impl<A: Copy> UdQp<A> {
         self.qkey = qkey;
     }
 
-    /// Posts a send request. If the send queue is in error it completes at once, flushed.
+    /// Posts a send request. In SQE and in the error state it is flushed at once.
     ///
     /// # Errors
-    /// The queue is full, or the request is none that UD has.
+    /// The queue is full, or UD has no such request.
     pub fn post_send(&mut self, request: SendWork, to: UdDestination<A>) -> Result<(), PostError> {
         self.sends.has_room()?;
         let (length, most) = (request.payload.length(), mtu_bytes(self.mtu));
@@ -136,7 +135,7 @@ impl<A: Copy> UdQp<A> {
         Ok(())
     }
 
-    /// Posts a receive request. In the error state it completes at once, flushed.
+    /// Posts a receive request. In the error state it is flushed at once.
     ///
     /// # Errors
     /// The queue is full.
@@ -148,11 +147,10 @@ impl<A: Copy> UdQp<A> {
         Ok(())
     }
 
-    /// Takes a packet of the network's, whose ICRC was right. `area` is what the receive gets before
-    /// the payload: a GRH, or [`grh::area_of_ipv4`].
+    /// Handles a packet with the right ICRC. The receive gets `area` before the payload: a GRH, or [`grh::area_of_ipv4`].
     ///
     /// # Errors
-    /// Why it was dropped; it is counted, too.
+    /// The reason for which it was dropped and counted.
     pub fn handle_packet(
         &mut self,
         packet: &Packet<'_>,
@@ -164,11 +162,11 @@ impl<A: Copy> UdQp<A> {
         taken
     }
 
-    /// Takes a packet whose message the driver gives to a receive request itself: where others than
-    /// this queue pair give messages to the same requests. No request of this queue pair's is used.
+    /// Handles a packet whose message the driver stores itself, with `place`. Receive requests of this queue pair are not
+    /// used.
     ///
     /// # Errors
-    /// Why it was dropped, or why `place` dropped it; it is counted, too.
+    /// The reason for which it was dropped, also by `place`, and counted.
     pub fn handle_packet_apart(
         &mut self,
         packet: &Packet<'_>,
@@ -179,14 +177,13 @@ impl<A: Copy> UdQp<A> {
         taken
     }
 
-    /// Takes a packet of an unknown opcode, whose ICRC was right, and says why it was dropped; it is
-    /// counted, too.
+    /// Drops and counts a packet with an unknown opcode and the right ICRC; returns the reason.
     pub fn handle_unknown(&mut self, unknown: &UnknownOpcode) -> DropReason {
         let own = (Service::Ud, self.state());
         self.shared.drop_unknown(own, unknown)
     }
 
-    /// The message that a packet brings.
+    /// Returns the message in a packet.
     fn message<'p>(&self, packet: &Packet<'p>) -> Result<Datagram<'p>, DropReason> {
         let bth = &packet.headers.bth;
         let own = (Service::Ud, self.state());
@@ -244,15 +241,15 @@ impl<A: Copy> UdQp<A> {
         Ok(())
     }
 
-    /// A receive request ends so, and the queue pair with it (IBTA vol. 1, 11.6.2).
+    /// Completes a receive request with an error, which moves the queue pair to the error state (IBTA vol. 1, 11.6.2).
     fn fail(&mut self, receive: &ReceiveWork, status: WcStatus, reason: DropReason) -> DropReason {
         self.shared.fail_receive(receive, status);
         self.enter_error();
         reason
     }
 
-    /// Builds the next packet at the beginning of `out` and gives its length and where it goes; none
-    /// if there is nothing to send. The request completes with it.
+    /// Builds the next packet at the beginning of `out`; returns its length and address handle. `None` if there is nothing
+    /// to send. The request completes with it.
     pub fn poll_transmit(
         &mut self,
         memory: &impl Memory,
@@ -293,19 +290,19 @@ impl<A: Copy> UdQp<A> {
         Some((length, address))
     }
 
-    /// The next completion.
+    /// Returns the next completion.
     #[inline]
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.shared.completions.pop_front()
     }
 
-    /// Goes to the error state: all requests complete, flushed.
+    /// Moves to the error state and flushes all requests.
     pub fn enter_error(&mut self) {
         self.sends.end(&mut self.shared);
         self.flush_receives();
     }
 
-    /// From a send queue in error back to sending (`Sqe` to `Rts`).
+    /// Resumes sending (`Sqe` to `Rts`).
     pub fn resume(&mut self) {
         self.sends.resume();
     }

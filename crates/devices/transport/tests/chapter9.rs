@@ -507,7 +507,7 @@ fn an_answer_that_is_lost_again_is_asked_for_again_without_waiting() {
         assert_eq!(asked, 1 + losses as usize);
         assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::Success)]);
         assert_eq!(lab.a.qp.counters().timeouts, 0);
-        assert_eq!(lab.a.qp.counters().went_back, u64::from(losses));
+        assert_eq!(lab.a.qp.counters().go_backs, u64::from(losses));
     }
     // Behind the last packet nothing comes that would show its loss.
     let (asked, lab) = reads_while_losing(11, 2, 7);
@@ -588,7 +588,7 @@ fn repeated_acknowledgements_are_one_implied_nak() {
     lab.run();
     let done = [(1, WcStatus::Success), (2, WcStatus::Success)];
     assert_eq!(statuses(&lab.a.completions), done);
-    assert_eq!(lab.a.qp.counters().went_back, 1);
+    assert_eq!(lab.a.qp.counters().go_backs, 1);
     assert_eq!(sent_by(&lab, Side::A, Opcode::RcReadRequest).len(), 2);
 }
 

@@ -308,7 +308,7 @@ fn parts_of_a_read(max_reads: u8, length: usize) -> (Vec<u32>, u32) {
     post(&mut lab, work(1, Work::Read(REMOTE), piece(0, length)));
     lab.run();
     assert_eq!(lab.a.memory.local[..length], bytes);
-    assert_eq!(lab.a.qp.counters().went_back, 0);
+    assert_eq!(lab.a.qp.counters().go_backs, 0);
     let (mut parts, mut asked, mut most) = (vec![], 0, 0);
     for (index, sent) in lab.sent.iter().enumerate() {
         if let (Side::A, Extension::Rdma(reth)) = (sent.from, sent.headers.extension) {
@@ -503,7 +503,7 @@ fn requests_that_rc_does_not_have_are_refused_at_the_post() {
     let refused = refusal(long).to_string();
     assert_eq!(
         refused,
-        "a message of 2147483649 B; at most 2147483648 B go"
+        "message of 2147483649 B exceeds the maximum of 2147483648 B"
     );
     for id in 0..64 {
         post(&mut lab, work(id, Work::Write(REMOTE), piece(0, 1)));

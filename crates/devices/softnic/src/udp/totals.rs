@@ -17,7 +17,7 @@ impl Totals {
             ("resent_pkts_retry", link.resent),
             ("duplicate_request", link.duplicates),
             ("ack_timeout", link.timeouts),
-            ("went_back_retry", link.went_back),
+            ("went_back_retry", link.go_backs),
             ("rcvd_rnr_err", link.rnr_naks),
         ];
         let counts = counts.map(|(name, count)| (name.to_owned(), count));

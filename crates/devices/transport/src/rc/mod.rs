@@ -1,5 +1,5 @@
-//! Reliable connection (IBTA vol. 1, 9.7): every message once and in order, over packets that may be
-//! lost, repeated, delayed, reordered and damaged.
+//! Reliable connection (IBTA vol. 1, 9.7): delivers every message once and in order, although packets may be lost,
+//! repeated, delayed, reordered and damaged.
 //!
 //! End-to-end flow control (9.7.7.2) is not implemented, as in Linux's Soft-RoCE: ACKs carry the credit
 //! count "invalid", and a peer's credits are ignored. A responder without a receive request sends an RNR
@@ -29,43 +29,43 @@ use crate::receive::ReceiveQueue;
 use crate::request::{PostError, ReceiveWork, SendWork};
 use crate::shared::Shared;
 use requester::Requester;
-use responder::{Refused, Responder};
+use responder::{RequestError, Responder};
 
 /// Parameters of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RcConfig {
     /// This queue pair.
     pub qpn: Qpn,
-    /// The peer's.
+    /// The peer's queue pair.
     pub peer: Qpn,
-    /// The largest payload of a packet.
+    /// Maximum payload of a packet.
     pub path_mtu: PathMtu,
-    /// This side's requests.
+    /// Parameters of this side's requests.
     pub requester: RequesterConfig,
-    /// The peer's requests.
+    /// Parameters of the peer's requests.
     pub responder: ResponderConfig,
 }
 
 /// Parameters of the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequesterConfig {
-    /// The first packet's number (`sq_psn`).
+    /// PSN of the first packet (`sq_psn`).
     pub first_psn: Psn,
-    /// Requests that may be outstanding.
+    /// Maximum number of outstanding requests.
     pub max_work: usize,
     /// Timeouts and retry counts.
     pub retry: RetryParams,
     /// Maximum number of READs and atomics in flight (`max_rd_atomic`).
     pub max_reads: u8,
-    /// Packets that may be in flight, answers of READs included: what the network between (such as a
-    /// socket's buffer) holds.
+    /// Maximum number of packets in flight, including READ responses: as many as the network, for example a socket's
+    /// buffer, holds.
     pub window: u32,
 }
 
 /// Parameters of the responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponderConfig {
-    /// The number of the peer's first packet (`rq_psn`).
+    /// PSN of the peer's first packet (`rq_psn`).
     pub first_psn: Psn,
     /// Access rights of the peer.
     pub access: AccessFlags,
@@ -77,22 +77,22 @@ pub struct ResponderConfig {
 
 /// Why a response was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
+enum ResponseError {
     /// The packet was dropped.
     Drop(DropReason),
-    /// The oldest request ends so, and the connection with it.
+    /// The oldest request completes with this status, and the connection ends.
     Fail(WcStatus),
 }
 
-/// A packet that no queue pair can take.
+/// A packet that is invalid for every queue pair.
 enum Invalid {
-    /// A request, which is refused in its turn for this reason.
+    /// A request, and the reason for refusing it.
     Request(Psn, DropReason),
-    /// A response, which is dropped in silence.
+    /// A response, which is dropped silently.
     Response,
 }
 
-/// Whose turn to send it is: neither requests nor responses starve.
+/// Whose packet is sent next: they alternate, so neither requests nor responses starve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Requester,
@@ -119,7 +119,7 @@ pub struct RcQp {
 }
 
 impl RcQp {
-    /// A connection, with the receive requests that were posted before.
+    /// Makes a connection, with the receive requests that were posted before.
     pub fn new(config: &RcConfig, receives: ReceiveQueue) -> Self {
         RcQp {
             state: QpState::Rts,
@@ -130,16 +130,16 @@ impl RcQp {
         }
     }
 
-    /// Ready (`Rts`) or in error (`Err`).
+    /// Returns the state: `Rts` or `Err`.
     pub fn state(&self) -> QpState {
         self.state
     }
 
-    /// Applies a Modify QP after RTR; an attribute that is `None` stays as it is.
+    /// Applies a Modify QP after RTR. Attributes that are `None` do not change.
     ///
-    /// `sq_psn` starts a requester that has sent nothing yet (RTR to RTS). In `Sqd` no further request
-    /// begins (IBTA vol. 1, 10.3.1.5) until `Rts`. Timeout and retry counters count from the next wait
-    /// on. `access`, `min_rnr_timer` and `max_rd_atomic` apply at once; the rest is not used.
+    /// `sq_psn` starts a requester that has sent nothing yet (RTR to RTS). In `Sqd` no further request begins (IBTA
+    /// vol. 1, 10.3.1.5) until `Rts`. Timeout and retry counts apply from the next start of the timer on. `access`,
+    /// `min_rnr_timer` and `max_rd_atomic` apply at once; other attributes are not used.
     pub fn modify(&mut self, attr: &QpAttr) {
         self.requester.modify(attr);
         self.responder.modify(attr);
@@ -150,11 +150,11 @@ impl RcQp {
         &self.shared.counters
     }
 
-    /// Posts a send request. In the error state it completes at once, flushed.
+    /// Posts a send request. In the error state it is flushed at once.
     ///
     /// # Errors
-    /// The queue is full, or the request is none that RC has. Wrong memory is no error here: the
-    /// request completes with it.
+    /// The queue is full, or RC has no such request. If its memory is not accessible, the request completes with an
+    /// error instead.
     pub fn post_send(&mut self, request: SendWork, memory: &impl Memory) -> Result<(), PostError> {
         self.requester.post(request, memory)?;
         if self.state == QpState::Err {
@@ -163,7 +163,7 @@ impl RcQp {
         Ok(())
     }
 
-    /// Posts a receive request. In the error state it completes at once, flushed.
+    /// Posts a receive request. In the error state it is flushed at once.
     ///
     /// # Errors
     /// The queue is full.
@@ -175,10 +175,10 @@ impl RcQp {
         Ok(())
     }
 
-    /// Takes a packet of the network's, whose ICRC was right.
+    /// Handles a packet with the right ICRC.
     ///
     /// # Errors
-    /// Why it was dropped; it is counted, too.
+    /// The reason for which it was dropped and counted.
     pub fn handle_packet(
         &mut self,
         now: Time,
@@ -202,8 +202,8 @@ impl RcQp {
             let taken = self.requester.handle(now, packet, memory, &mut self.shared);
             return match taken {
                 Ok(()) => Ok(()),
-                Err(Refusal::Drop(reason)) => Err(reason),
-                Err(Refusal::Fail(status)) => {
+                Err(ResponseError::Drop(reason)) => Err(reason),
+                Err(ResponseError::Fail(status)) => {
                     self.fail(status);
                     match status {
                         requester::BAD_RESPONSE => Err(DropReason::BadResponse),
@@ -213,19 +213,18 @@ impl RcQp {
             };
         }
         let taken = self.responder.handle(packet, memory, &mut self.shared);
-        taken.map_err(|refused| self.follow(refused))
+        taken.map_err(|refused| self.end_if_fatal(refused))
     }
 
-    /// Takes a packet of an unknown opcode, whose ICRC was right, and says why it was dropped; it is
-    /// counted, too. In its turn it is an invalid request, which ends the connection.
+    /// Drops and counts a packet with an unknown opcode and the right ICRC; returns the reason. If it has the expected
+    /// PSN, it is an invalid request, which ends the connection.
     pub fn handle_unknown(&mut self, unknown: &UnknownOpcode) -> DropReason {
         let invalid = Invalid::Request(unknown.psn, DropReason::UnknownOpcode);
         self.drop_invalid((unknown.service(), unknown.dest_qp), invalid)
     }
 
-    /// Drops a packet whose length does not go with its headers: payload where its opcode has none, or
-    /// a wrong pad count. As a request it is refused in its turn, and the connection ends; as a
-    /// response it is dropped in silence. Says why.
+    /// Drops and counts a packet whose length does not match its headers: it has payload although its opcode has none, or
+    /// a wrong pad count. Returns the reason. A request with the expected PSN ends the connection.
     pub fn handle_malformed(&mut self, bth: &Bth) -> DropReason {
         let invalid = if bth.opcode.verb().is_response() {
             Invalid::Response
@@ -235,33 +234,33 @@ impl RcQp {
         self.drop_invalid((Some(bth.opcode.service()), bth.dest_qp), invalid)
     }
 
-    /// Drops a packet that names this service and queue pair, be they its own or not; says why, and counts it.
+    /// Drops and counts an invalid packet to the queue pair `aim`; returns the reason.
     fn drop_invalid(&mut self, aim: (Option<Service>, Qpn), invalid: Invalid) -> DropReason {
         let reason = match (self.shared.admit((Service::Rc, self.state), aim), invalid) {
             (Err(reason), _) => reason,
             (Ok(()), Invalid::Response) => DropReason::BadResponse,
             (Ok(()), Invalid::Request(psn, reason)) => {
                 let refused = self.responder.handle_invalid(psn, reason);
-                self.follow(refused)
+                self.end_if_fatal(refused)
             }
         };
         self.shared.counters.count(Err(reason));
         reason
     }
 
-    /// A request was refused; the connection ends if it is to.
-    fn follow(&mut self, refused: Refused) -> DropReason {
+    /// Ends the connection if the error is fatal; returns the reason.
+    fn end_if_fatal(&mut self, refused: RequestError) -> DropReason {
         match refused {
-            Refused::Drop(reason) => reason,
-            Refused::Fatal(reason) => {
+            RequestError::Drop(reason) => reason,
+            RequestError::Fatal(reason) => {
                 self.enter_error();
                 reason
             }
         }
     }
 
-    /// Tells that the clock has come to the deadline of [`RcQp::poll_timeout`]. Too early or too often
-    /// does no harm.
+    /// Handles expired timers. To be called at the deadline that [`RcQp::poll_timeout`] returns; earlier or additional
+    /// calls have no effect.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.state == QpState::Err {
             return;
@@ -271,13 +270,13 @@ impl RcQp {
         }
     }
 
-    /// When [`RcQp::handle_timeout`] is to be called next; never, if nothing is waited for.
+    /// Returns when to call [`RcQp::handle_timeout`] next. `None` while no timer runs.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.requester.deadline()
     }
 
-    /// Builds the next packet at the beginning of `out` and gives its length; none if there is nothing
-    /// to send now. To be called until then after each post, packet and timeout.
+    /// Builds the next packet at the beginning of `out`; returns its length. `None` if there is nothing to send now. To be
+    /// called after each post, packet and timeout until it returns `None`.
     pub fn poll_transmit(
         &mut self,
         now: Time,
@@ -292,13 +291,13 @@ impl RcQp {
                 return Some(length);
             }
         }
-        // A request before an acknowledgement: a driver can join packets to one of the same length.
+        // The next request is sent before an ACK: in a GSO batch, only the last packet may be shorter.
         self.turn = Turn::Requester;
         None
     }
 
-    /// Whether all there is to send is an acknowledgement. It may wait a little for a request to go
-    /// with, but not for long: the peer's request completes by it.
+    /// Whether an ACK is the only packet to send. The driver may delay it shortly, to send it together with a request. The
+    /// peer's request is not complete before.
     pub fn only_acknowledges(&self) -> bool {
         self.state == QpState::Rts
             && self.responder.only_acknowledges()
@@ -325,7 +324,7 @@ impl RcQp {
             Turn::Responder if !self.responder.has_responses() => None,
             Turn::Responder => self.responder.transmit(memory, out).unwrap_or_else(|_| {
                 self.enter_error();
-                // The NAK that informs the peer.
+                // Sends the NAK.
                 self.responder.transmit(memory, out).ok().flatten()
             }),
         }
@@ -337,19 +336,19 @@ impl RcQp {
         !self.shared.completions.is_empty()
     }
 
-    /// The next completion.
+    /// Returns the next completion.
     #[inline]
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.shared.completions.pop_front()
     }
 
-    /// Goes to the error state: all requests complete, flushed. What the peer was still to be told is sent.
+    /// Moves to the error state and flushes all requests. Pending responses are still sent.
     pub fn enter_error(&mut self) {
         self.state = QpState::Err;
         self.flush();
     }
 
-    /// The oldest send request ends with `status`, and the connection with it.
+    /// Completes the oldest send request with `status`, and ends the connection.
     fn fail(&mut self, status: WcStatus) {
         if let Some(entry) = self.requester.take() {
             self.shared.fail_send(&entry.request, status);

@@ -1,5 +1,5 @@
-//! What the responder keeps of READs and atomics, so that a repeated request is answered without being
-//! carried out twice (IBTA vol. 1, 9.7.5.1): as many as the requester may have in flight.
+//! The responder's resources for READs and atomics, one for each that the requester may have in flight. With them it
+//! responds to a repeated request without carrying it out twice (IBTA vol. 1, 9.7.5.1).
 
 use std::collections::VecDeque;
 
@@ -12,9 +12,9 @@ use crate::sequence::Seq;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// A READ: its data is read again.
+    /// A READ. Its data is read again.
     Read(Reth),
-    /// An atomic operation, and what it found.
+    /// An atomic operation, and its result.
     Atomic(RemoteAddress, AtomicOperation, u64),
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Resource {
     pub(super) first: Seq,
     pub(super) end: Seq,
     pub(super) kept: Kept,
-    /// Packets that repeated requests have asked for.
+    /// Number of packets that repeated requests have requested.
     repeated: u64,
 }
 
@@ -37,9 +37,8 @@ impl Resource {
         }
     }
 
-    /// Whether so many packets may be read once more. A requester that loses one packet in five asks for
-    /// seven times as many as there are; copies of its requests, which anybody may send, cost no more than
-    /// this in all.
+    /// Whether `packets` packets may be read again. A requester that loses one packet in five requests seven times as
+    /// many packets as there are. The limit bounds the cost of copies of its requests, which anybody may send.
     fn may_repeat(&mut self, packets: u64) -> bool {
         self.repeated += packets;
         self.repeated <= MOST_REPEATED * self.end.since(self.first)
@@ -69,13 +68,13 @@ impl Replay {
     }
 
     /// Returns the entry that the next one replaces.
-    pub(super) fn next_to_go(&self) -> Option<&Resource> {
+    pub(super) fn next_replaced(&self) -> Option<&Resource> {
         self.kept.front().filter(|_| self.kept.len() == self.most)
     }
 
     /// Adds an entry; returns the one that it replaces.
     pub(super) fn keep(&mut self, resource: Resource) -> Option<Resource> {
-        let gone = match self.next_to_go() {
+        let gone = match self.next_replaced() {
             Some(_) => self.kept.pop_front(),
             None => None,
         };
@@ -83,7 +82,7 @@ impl Replay {
         gone
     }
 
-    /// The READ of which a request at `seq` is a repetition, wholly or from there on.
+    /// Returns the first packet of the READ that a request at `seq` repeats, wholly or from `seq` on.
     pub(super) fn read(&mut self, seq: Seq, again: &Reth, mtu: PathMtu) -> Option<Seq> {
         let mut kept = self.kept.iter_mut();
         let found = kept.find(|r| r.first <= seq && seq < r.end)?;
@@ -98,7 +97,7 @@ impl Replay {
         (same && within && found.may_repeat(packets)).then_some(found.first)
     }
 
-    /// What the atomic operation found of which a request at `seq` is a repetition.
+    /// Returns the result of the atomic operation that a request at `seq` repeats.
     pub(super) fn atomic(&self, seq: Seq, again: (RemoteAddress, AtomicOperation)) -> Option<u64> {
         let found = self.kept.iter().find(|r| r.first == seq)?;
         match found.kept {

@@ -1,5 +1,5 @@
-//! The responder: carries the peer's requests out in order, each once, and answers them (IBTA vol. 1,
-//! 9.7.3 to 9.7.5).
+//! The responder: carries out the peer's requests in order, each once, and responds to them (IBTA vol. 1, 9.7.3 to
+//! 9.7.5).
 
 use adverb_verbs::{
     AccessFlags, Operation, PathMtu, Psn, QpAttr, Qpn, RemoteAddress, RnrTimer, WcStatus,
@@ -12,10 +12,10 @@ use adverb_wire::{
 
 use super::RcConfig;
 use super::replay::{Kept, Replay, Resource};
-use super::responses::{Answer, Asked, ReadAnswer, Response, Responses};
+use super::responses::{ReadResponse, Response, ResponseKind, Responses, Times};
 use crate::PacketBuffer;
 use crate::drops::DropReason;
-use crate::inbound::{Fault, Inbound, Taken};
+use crate::inbound::{Fault, Inbound, Received};
 use crate::memory::{Access, AtomicOperation, Memory};
 use crate::receive::ReceiveQueue;
 use crate::request::ReceiveWork;
@@ -30,7 +30,7 @@ pub(super) struct Responder {
     numbering: Numbering,
     rnr_timer: RnrTimer,
     expected: Seq,
-    /// Messages completed.
+    /// Number of completed messages.
     msn: u32,
     inbound: Inbound,
     gap: Gap,
@@ -43,15 +43,15 @@ pub(super) struct Responder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gap {
     None,
-    Told,
+    Reported,
 }
 
-/// Why a request was not carried out.
+/// The outcome of a request that was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum RequestError {
     /// The packet was dropped; the connection continues.
     Drop(DropReason),
-    /// The peer is told so, and the connection ends.
+    /// A NAK is sent, and the connection ends.
     Fatal(DropReason),
 }
 
@@ -69,32 +69,32 @@ impl Responder {
             inbound: Inbound::new(own.access, config.path_mtu, config.qpn),
             gap: Gap::None,
             replay: Replay::new(own.max_reads),
-            // READs and atomics, acknowledgements between them, a refusal.
+            // READs and atomics, ACKs between them, and a NAK.
             responses: Responses::new(2 * usize::from(own.max_reads) + 2),
             receives,
         }
     }
 
-    /// Applies what a Modify QP sets of the responder.
+    /// Applies the attributes of a Modify QP that concern the responder.
     pub(super) fn modify(&mut self, attr: &QpAttr) {
         self.rnr_timer = attr.min_rnr_timer.unwrap_or(self.rnr_timer);
         self.inbound.access = attr.access.unwrap_or(self.inbound.access);
     }
 
-    /// Takes back the receive request of a message that will not be finished.
+    /// Abandons a partly received message; returns its receive request.
     pub(super) fn take_started(&mut self) -> Option<ReceiveWork> {
         self.inbound.abandon()
     }
 
     // --- requests
 
-    /// Takes a request.
+    /// Handles a request.
     pub(super) fn handle(
         &mut self,
         packet: &Packet<'_>,
         memory: &mut impl Memory,
         shared: &mut Shared,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         let seq = self.numbering.seq(packet.headers.bth.psn, self.expected);
         if seq < self.expected {
             return self.handle_duplicate(seq, packet, shared);
@@ -102,7 +102,7 @@ impl Responder {
         if seq > self.expected {
             return Err(self.out_of_sequence());
         }
-        if self.gap == Gap::Told {
+        if self.gap == Gap::Reported {
             self.gap = Gap::None;
             self.responses.withdraw_sequence_error();
         }
@@ -120,31 +120,31 @@ impl Responder {
         }
     }
 
-    /// Takes a request that is invalid in its turn (IBTA vol. 1, 9.7.4.1), for this reason: its opcode is
-    /// unknown, or its length is not that of its opcode.
-    pub(super) fn handle_invalid(&mut self, psn: Psn, reason: DropReason) -> Refused {
+    /// Handles a request with an unknown opcode or an invalid length. A NAK is sent only if it has the expected PSN (IBTA
+    /// vol. 1, 9.7.4.1).
+    pub(super) fn handle_invalid(&mut self, psn: Psn, reason: DropReason) -> RequestError {
         let seq = self.numbering.seq(psn, self.expected);
         if seq < self.expected {
-            return Refused::Drop(reason);
+            return RequestError::Drop(reason);
         }
         if seq > self.expected {
             return self.out_of_sequence();
         }
-        self.refuse(Syndrome::Nak(NakCode::InvalidRequest));
-        Refused::Fatal(reason)
+        self.push_nak(Syndrome::Nak(NakCode::InvalidRequest));
+        RequestError::Fatal(reason)
     }
 
-    /// Takes a packet of a SEND or WRITE.
+    /// Handles a packet of a SEND or WRITE.
     fn handle_message(
         &mut self,
         packet: &Packet<'_>,
         memory: &mut impl Memory,
         shared: &mut Shared,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         match self.inbound.take(packet, &mut self.receives, memory) {
-            Ok(Taken::Part) => {}
-            Ok(Taken::Message) => self.msn = self.msn.wrapping_add(1),
-            Ok(Taken::Received(completion)) => {
+            Ok(Received::Part) => {}
+            Ok(Received::Message) => self.msn = self.msn.wrapping_add(1),
+            Ok(Received::Completion(completion)) => {
                 shared.complete(completion);
                 self.msn = self.msn.wrapping_add(1);
             }
@@ -165,20 +165,25 @@ impl Responder {
         let seq = self.expected;
         self.expected += 1;
         if packet.headers.bth.flags.contains(BthFlags::ACK_REQ) {
-            self.push(seq, Answer::Ack);
+            self.push(seq, ResponseKind::Ack);
         }
         Ok(())
     }
 
-    fn handle_read(&mut self, packet: &Packet<'_>, memory: &impl Memory) -> Result<(), Refused> {
+    fn handle_read(
+        &mut self,
+        packet: &Packet<'_>,
+        memory: &impl Memory,
+    ) -> Result<(), RequestError> {
         let Extension::Rdma(reth) = packet.headers.extension else {
             return Err(self.fatal(NakCode::InvalidRequest));
         };
         let length = u64::from(reth.length);
-        if !self.supports(AccessFlags::REMOTE_READ) || !self.may_keep() || length > MAX_MESSAGE {
+        if !self.supports(AccessFlags::REMOTE_READ) || !self.has_resource() || length > MAX_MESSAGE
+        {
             return Err(self.fatal(NakCode::InvalidRequest));
         }
-        // An empty one needs no memory (IBTA vol. 1, 9.7.4.1.4).
+        // An empty READ accesses no memory (IBTA vol. 1, 9.7.4.1.4).
         let reads = |length| memory.check(reth.remote.into(), length, Access::Read);
         if length != 0 && reads(length).is_err() {
             return Err(self.fatal(NakCode::RemoteAccessError));
@@ -187,7 +192,7 @@ impl Responder {
         self.expected += packets(length, self.mtu);
         self.msn = self.msn.wrapping_add(1);
         self.keep(Resource::new(first, self.expected, Kept::Read(reth)));
-        self.push(first, Answer::Read(answer(first, &reth)));
+        self.push(first, ResponseKind::Read(read_response(first, &reth)));
         Ok(())
     }
 
@@ -195,12 +200,12 @@ impl Responder {
         &mut self,
         packet: &Packet<'_>,
         memory: &mut impl Memory,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         let Extension::Atomic(atomic) = packet.headers.extension else {
             return Err(self.fatal(NakCode::InvalidRequest));
         };
         let is_aligned = atomic.remote.addr.is_multiple_of(Operation::ATOMIC_SIZE);
-        if !self.supports(AccessFlags::REMOTE_ATOMIC) || !self.may_keep() || !is_aligned {
+        if !self.supports(AccessFlags::REMOTE_ATOMIC) || !self.has_resource() || !is_aligned {
             return Err(self.fatal(NakCode::InvalidRequest));
         }
         let (remote, operation) = operation_of(packet.opcode(), &atomic);
@@ -215,46 +220,42 @@ impl Responder {
             self.expected,
             Kept::Atomic(remote, operation, found),
         ));
-        self.push(first, Answer::Atomic(found));
+        self.push(first, ResponseKind::Atomic(found));
         Ok(())
     }
 
-    /// Answers a request that was carried out before. SENDs and WRITEs are acknowledged again, READs
-    /// read again, atomics answered from memory of the first time (IBTA vol. 1, 9.7.5.1).
+    /// Responds to a request that was carried out before: acknowledges a SEND or WRITE again, reads the data of a READ
+    /// again, and repeats the stored result of an atomic operation (IBTA vol. 1, 9.7.5.1).
     fn handle_duplicate(
         &mut self,
         seq: Seq,
         packet: &Packet<'_>,
         shared: &mut Shared,
-    ) -> Result<(), Refused> {
-        let stale = Refused::Drop(DropReason::StaleDuplicate);
-        let (msn, asked) = (self.msn, Asked::Again);
+    ) -> Result<(), RequestError> {
+        let stale = RequestError::Drop(DropReason::StaleDuplicate);
+        let msn = self.msn;
         match packet.headers.extension {
             Extension::Rdma(reth) if packet.opcode() == Opcode::RcReadRequest => {
                 let resource = self.replay.read(seq, &reth, self.mtu).ok_or(stale)?;
-                let answer = Answer::Read(answer(resource, &reth));
-                let response = Response {
+                self.responses.repeat_read(Response {
                     seq,
                     msn,
-                    asked,
-                    answer,
-                };
-                self.responses.repeat_read(response, resource);
+                    times: Times::Again,
+                    kind: ResponseKind::Read(read_response(resource, &reth)),
+                });
             }
             Extension::Atomic(atomic) => {
                 let again = operation_of(packet.opcode(), &atomic);
                 let found = self.replay.atomic(seq, again).ok_or(stale)?;
-                let answer = Answer::Atomic(found);
-                let response = Response {
+                self.responses.repeat_atomic(Response {
                     seq,
                     msn,
-                    asked,
-                    answer,
-                };
-                self.responses.repeat_atomic(response);
+                    times: Times::Again,
+                    kind: ResponseKind::Atomic(found),
+                });
             }
             _ if packet.headers.bth.flags.contains(BthFlags::ACK_REQ) => {
-                self.push(self.expected.before(), Answer::Ack);
+                self.push(self.expected.before(), ResponseKind::Ack);
             }
             _ => {}
         }
@@ -262,17 +263,16 @@ impl Responder {
         Ok(())
     }
 
-    /// Whether the queue pair is set up for such requests. One that it is not set up for is an invalid
-    /// request, whatever its key (IBTA vol. 1, 9.9.3.1: unsupported).
+    /// Whether the queue pair allows such requests. If not, they are invalid, whatever their key (IBTA vol. 1, 9.9.3.1:
+    /// unsupported).
     fn supports(&self, access: AccessFlags) -> bool {
         self.inbound.access.contains(access)
     }
 
-    /// Whether one more READ or atomic operation may come: not while the answer to the one that it
-    /// displaces is still to be sent, because then the peer has more in flight than was agreed (IBTA
-    /// vol. 1, 9.7.4).
-    fn may_keep(&self) -> bool {
-        let next = self.replay.next_to_go();
+    /// Whether there is a resource for another READ or atomic operation. If the response of the one that it would replace
+    /// is still to be sent, the peer has more requests in flight than agreed (IBTA vol. 1, 9.7.4).
+    fn has_resource(&self) -> bool {
+        let next = self.replay.next_replaced();
         self.replay.is_open() && next.is_none_or(|next| !self.responses.owes(next.first))
     }
 
@@ -283,39 +283,39 @@ impl Responder {
     }
 
     #[inline]
-    fn push(&mut self, seq: Seq, answer: Answer) {
+    fn push(&mut self, seq: Seq, kind: ResponseKind) {
         let msn = self.msn;
         self.responses.push(Response {
             seq,
             msn,
-            asked: Asked::Once,
-            answer,
+            times: Times::Once,
+            kind,
         });
     }
 
-    fn refuse(&mut self, syndrome: Syndrome) {
-        self.push(self.expected, Answer::Refuse(syndrome));
+    fn push_nak(&mut self, syndrome: Syndrome) {
+        self.push(self.expected, ResponseKind::Nak(syndrome));
     }
 
-    /// A request before this one is missing.
-    fn out_of_sequence(&mut self) -> Refused {
+    /// Handles a request that is ahead of the expected one.
+    fn out_of_sequence(&mut self) -> RequestError {
         if self.gap == Gap::None {
-            self.gap = Gap::Told;
-            self.refuse(Syndrome::Nak(NakCode::PsnSequenceError));
+            self.gap = Gap::Reported;
+            self.push_nak(Syndrome::Nak(NakCode::PsnSequenceError));
         }
-        Refused::Drop(DropReason::OutOfSequence)
+        RequestError::Drop(DropReason::OutOfSequence)
     }
 
-    /// No receive request is posted: the peer shall wait. What follows is dropped in silence.
-    fn not_ready(&mut self) -> Refused {
-        self.gap = Gap::Told;
-        self.refuse(Syndrome::RnrNak(self.rnr_timer));
-        Refused::Drop(DropReason::ReceiverNotReady)
+    /// Sends an RNR NAK: no receive request is posted. Requests behind this one are dropped silently.
+    fn not_ready(&mut self) -> RequestError {
+        self.gap = Gap::Reported;
+        self.push_nak(Syndrome::RnrNak(self.rnr_timer));
+        RequestError::Drop(DropReason::ReceiverNotReady)
     }
 
-    fn fatal(&mut self, code: NakCode) -> Refused {
-        self.refuse(Syndrome::Nak(code));
-        Refused::Fatal(match code {
+    fn fatal(&mut self, code: NakCode) -> RequestError {
+        self.push_nak(Syndrome::Nak(code));
+        RequestError::Fatal(match code {
             NakCode::RemoteAccessError => DropReason::RemoteAccess,
             NakCode::RemoteOperationalError => DropReason::LocalFault,
             _ => DropReason::InvalidRequest,
@@ -335,32 +335,34 @@ impl Responder {
     /// Builds the next response.
     ///
     /// # Errors
-    /// A READ's memory is gone: the peer is told so, and the connection ends.
+    /// The memory of a READ is not accessible any more: a NAK is sent, and the connection ends.
     pub(super) fn transmit(
         &mut self,
         memory: &impl Memory,
         out: &mut PacketBuffer,
-    ) -> Result<Option<usize>, Refused> {
+    ) -> Result<Option<usize>, RequestError> {
         let Some(response) = self.responses.front().copied() else {
             return Ok(None);
         };
-        let length = match response.answer {
-            Answer::Ack => self.emit(out, Opcode::RcAck, response.seq, Extension::Ack, &response),
-            Answer::Refuse(syndrome) => {
-                let refusal = |aeth| Extension::Ack(Aeth { syndrome, ..aeth });
-                self.emit(out, Opcode::RcAck, response.seq, refusal, &response)
+        let length = match response.kind {
+            ResponseKind::Ack => {
+                self.emit(out, Opcode::RcAck, response.seq, Extension::Ack, &response)
             }
-            Answer::Atomic(original) => {
-                let found = |aeth| Extension::AtomicAck(aeth, AtomicAckEth { original });
-                self.emit(out, Opcode::RcAtomicAck, response.seq, found, &response)
+            ResponseKind::Nak(syndrome) => {
+                let nak = |aeth| Extension::Ack(Aeth { syndrome, ..aeth });
+                self.emit(out, Opcode::RcAck, response.seq, nak, &response)
             }
-            Answer::Read(read) => match self.emit_read(out, &response, &read, memory) {
+            ResponseKind::Atomic(original) => {
+                let result = |aeth| Extension::AtomicAck(aeth, AtomicAckEth { original });
+                self.emit(out, Opcode::RcAtomicAck, response.seq, result, &response)
+            }
+            ResponseKind::Read(read) => match self.emit_read(out, &response, &read, memory) {
                 Some(length) => length,
                 None => {
                     let seq = response.seq + read.sent;
                     let syndrome = Syndrome::Nak(NakCode::RemoteAccessError);
-                    self.responses.refuse_front(seq, syndrome);
-                    return Err(Refused::Fatal(DropReason::RemoteAccess));
+                    self.responses.replace_by_nak(seq, syndrome);
+                    return Err(RequestError::Fatal(DropReason::RemoteAccess));
                 }
             },
         };
@@ -385,12 +387,12 @@ impl Responder {
         length
     }
 
-    /// Builds the next packet of a READ's answer; none if its memory is gone.
+    /// Builds the next packet of a READ response. `None` if its memory is not accessible any more.
     fn emit_read(
         &self,
         out: &mut PacketBuffer,
         response: &Response,
-        read: &ReadAnswer,
+        read: &ReadResponse,
         memory: &impl Memory,
     ) -> Option<usize> {
         let segment = Segment::of(read.length, read.sent, self.mtu);
@@ -412,7 +414,7 @@ impl Responder {
     }
 }
 
-/// The AETH of a positive response.
+/// Returns the AETH of a positive response.
 #[inline]
 const fn aeth(response: &Response) -> Aeth {
     Aeth {
@@ -421,8 +423,8 @@ const fn aeth(response: &Response) -> Aeth {
     }
 }
 
-const fn answer(resource: Seq, reth: &Reth) -> ReadAnswer {
-    ReadAnswer {
+const fn read_response(resource: Seq, reth: &Reth) -> ReadResponse {
+    ReadResponse {
         resource,
         remote: reth.remote,
         length: reth.length as u64,

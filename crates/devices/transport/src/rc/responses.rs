@@ -1,5 +1,5 @@
-//! What the responder still has to send, in the order of packet numbers: a response acknowledges all
-//! requests before it, so one that overtook another would hide it (IBTA vol. 1, 9.7.5.1.2).
+//! The responder's pending responses, in PSN order. A response acknowledges all requests before it, so if one overtook
+//! another, the other would be missing (IBTA vol. 1, 9.7.5.1.2).
 
 use std::collections::VecDeque;
 
@@ -9,51 +9,51 @@ use adverb_wire::{NakCode, Syndrome};
 use crate::segment::mtu_bytes;
 use crate::sequence::Seq;
 
-/// The part of a READ's answer that is still to be sent.
+/// The response to a READ, part of which may have been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ReadAnswer {
-    /// The request that it answers; a repeated request answers for the first one.
+pub(super) struct ReadResponse {
+    /// The READ that it responds to, also if the request was repeated.
     pub(super) resource: Seq,
-    /// The memory still to be sent.
+    /// The memory to read.
     pub(super) remote: RemoteAddress,
-    /// Bytes of the whole of it.
+    /// Length of the whole response in bytes.
     pub(super) length: u64,
-    /// Packets of it that are sent.
+    /// Number of packets sent.
     pub(super) sent: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ResponseKind {
     /// An ACK.
     Ack,
-    /// A refusal.
-    Refuse(Syndrome),
+    /// A NAK.
+    Nak(Syndrome),
     /// Data of a READ.
-    Read(ReadAnswer),
+    Read(ReadResponse),
     /// The old value of an atomic operation.
     Atomic(u64),
 }
 
-/// A request is missing.
-const SEQUENCE_ERROR: Answer = Answer::Refuse(Syndrome::Nak(NakCode::PsnSequenceError));
+/// The NAK for a missing request.
+const SEQUENCE_ERROR: ResponseKind = ResponseKind::Nak(Syndrome::Nak(NakCode::PsnSequenceError));
 
-/// Number of times that a response was requested.
+/// How often a response was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// Once: the requester cannot have it.
+pub(super) enum Times {
+    /// Once, so the requester cannot have received it.
     Once,
-    /// Again, after it had been sent.
+    /// Again, after it was sent.
     Again,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Response {
-    /// The packet number of the response, or of its first packet.
+    /// Sequence number of its first packet.
     pub(super) seq: Seq,
-    /// Messages completed when it came about, modulo 2^24.
+    /// Number of messages completed before it, modulo 2^24.
     pub(super) msn: u32,
-    pub(super) asked: Asked,
-    pub(super) answer: Answer,
+    pub(super) times: Times,
+    pub(super) kind: ResponseKind,
 }
 
 #[derive(Debug, Default)]
@@ -68,49 +68,52 @@ impl Responses {
         }
     }
 
-    /// Adds a response at its place. An acknowledgement or refusal right before it is left out: this
-    /// one says as much. A sequence error replaces no acknowledgement, because it may be due to a forged
-    /// packet, and then its number is one that the requester has not sent.
+    /// Adds a response in PSN order. It replaces an ACK or NAK directly before it, because it acknowledges the same
+    /// requests. But a sequence error does not replace an ACK: if a forged packet has caused it, the requester may not
+    /// have sent its PSN, and ignores it.
     pub(super) fn push(&mut self, response: Response) {
         let waits_before = |r: &Response| r.seq <= response.seq;
         let mut at = self.waiting.len();
         while at > 0 && !waits_before(&self.waiting[at - 1]) {
             at -= 1;
         }
-        let before = at.checked_sub(1).map(|before| self.waiting[before].answer);
+        let before = at.checked_sub(1).map(|before| self.waiting[before].kind);
         match before {
-            Some(Answer::Ack) if response.answer == SEQUENCE_ERROR => {
+            Some(ResponseKind::Ack) if response.kind == SEQUENCE_ERROR => {
                 self.waiting.insert(at, response);
             }
-            Some(Answer::Ack | Answer::Refuse(_)) => self.waiting[at - 1] = response,
+            Some(ResponseKind::Ack | ResponseKind::Nak(_)) => self.waiting[at - 1] = response,
             _ => self.waiting.insert(at, response),
         }
     }
 
-    /// The missing request has arrived before its sequence error was sent.
+    /// Removes a sequence error that was not sent yet: the missing request has arrived.
     pub(super) fn withdraw_sequence_error(&mut self) {
         if self
             .waiting
             .back()
-            .is_some_and(|last| last.answer == SEQUENCE_ERROR)
+            .is_some_and(|last| last.kind == SEQUENCE_ERROR)
         {
             self.waiting.pop_back();
         }
     }
 
-    /// The answer to a repeated READ request: takes the place of what waits of it. Requests are
-    /// repeated from where answers are missing, so the last one leaves nothing out.
-    pub(super) fn repeat_read(&mut self, mut response: Response, resource: Seq) {
-        if self.owes(resource) {
-            response.asked = Asked::Once;
+    /// Adds the response to a repeated READ, which replaces the pending response of the READ. A requester repeats a READ
+    /// from the first missing packet on, so the latest response contains everything that is missing.
+    pub(super) fn repeat_read(&mut self, mut response: Response) {
+        if let ResponseKind::Read(ReadResponse { resource, .. }) = response.kind {
+            if self.owes(resource) {
+                response.times = Times::Once;
+            }
+            self.waiting.retain(|r| !r.is_read_of(resource));
         }
-        self.waiting.retain(|r| !r.is_read_of(resource));
         self.push(response);
     }
 
-    /// The answer to a repeated atomic operation, unless it waits already.
+    /// Adds the response to a repeated atomic operation, unless it is pending.
     pub(super) fn repeat_atomic(&mut self, response: Response) {
-        let same = |r: &Response| r.seq == response.seq && matches!(r.answer, Answer::Atomic(_));
+        let same =
+            |r: &Response| r.seq == response.seq && matches!(r.kind, ResponseKind::Atomic(_));
         if !self.waiting.iter().any(same) {
             self.push(response);
         }
@@ -118,7 +121,7 @@ impl Responses {
 
     /// Whether part of a request's response is still to be sent.
     pub(super) fn owes(&self, resource: Seq) -> bool {
-        let owed = |r: &Response| r.asked == Asked::Once && r.is_of(resource);
+        let owed = |r: &Response| r.times == Times::Once && r.is_of(resource);
         self.waiting.iter().any(owed)
     }
 
@@ -139,16 +142,16 @@ impl Responses {
     /// Whether the only pending response is an ACK.
     pub(super) fn is_acknowledgement(&self) -> bool {
         let mut all = self.waiting.iter();
-        matches!((all.next(), all.next()), (Some(r), None) if r.answer == Answer::Ack)
+        matches!((all.next(), all.next()), (Some(r), None) if r.kind == ResponseKind::Ack)
     }
 
-    /// One packet of the first response is sent.
+    /// Records that a packet of the first response was sent.
     #[inline]
     pub(super) fn advance(&mut self, mtu: PathMtu) {
         let Some(first) = self.waiting.front_mut() else {
             return;
         };
-        if let Answer::Read(read) = &mut first.answer {
+        if let ResponseKind::Read(read) = &mut first.kind {
             read.sent += 1;
             if read.sent * mtu_bytes(mtu) < read.length {
                 return;
@@ -157,11 +160,11 @@ impl Responses {
         self.waiting.pop_front();
     }
 
-    /// Replaces everything by a refusal: the rest cannot be answered.
-    pub(super) fn refuse_front(&mut self, seq: Seq, syndrome: Syndrome) {
+    /// Replaces all responses by a NAK.
+    pub(super) fn replace_by_nak(&mut self, seq: Seq, syndrome: Syndrome) {
         if let Some(first) = self.waiting.front_mut() {
             first.seq = seq;
-            first.answer = Answer::Refuse(syndrome);
+            first.kind = ResponseKind::Nak(syndrome);
             self.waiting.truncate(1);
         }
     }
@@ -169,12 +172,12 @@ impl Responses {
 
 impl Response {
     fn is_read_of(&self, resource: Seq) -> bool {
-        matches!(&self.answer, Answer::Read(read) if read.resource == resource)
+        matches!(&self.kind, ResponseKind::Read(read) if read.resource == resource)
     }
 
     fn is_of(&self, resource: Seq) -> bool {
         self.is_read_of(resource)
-            || (matches!(self.answer, Answer::Atomic(_)) && self.seq == resource)
+            || (matches!(self.kind, ResponseKind::Atomic(_)) && self.seq == resource)
     }
 }
 
@@ -188,17 +191,17 @@ mod tests {
         Numbering::new(Psn::new(0)).first() + n
     }
 
-    fn response(n: u64, answer: Answer) -> Response {
+    fn response(n: u64, kind: ResponseKind) -> Response {
         Response {
             seq: seq(n),
             msn: 0,
-            asked: Asked::Once,
-            answer,
+            times: Times::Once,
+            kind,
         }
     }
 
-    fn read(resource: u64, packets: u64) -> Answer {
-        Answer::Read(ReadAnswer {
+    fn read(resource: u64, packets: u64) -> ResponseKind {
+        ResponseKind::Read(ReadResponse {
             resource: seq(resource),
             remote: RemoteAddress {
                 addr: 0,
@@ -209,12 +212,12 @@ mod tests {
         })
     }
 
-    /// Takes them packet by packet: the number of each.
+    /// Takes all responses packet by packet; returns the number of each packet.
     fn drain(responses: &mut Responses) -> Vec<u64> {
         let mut numbers = vec![];
         while let Some(first) = responses.front() {
-            let sent = match first.answer {
-                Answer::Read(read) => read.sent,
+            let sent = match first.kind {
+                ResponseKind::Read(read) => read.sent,
                 _ => 0,
             };
             numbers.push((first.seq + sent).since(seq(0)));
@@ -224,41 +227,41 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_repeated_goes_before_later_ones() {
+    fn a_repeated_response_is_sent_in_psn_order() {
         let mut responses = Responses::new(8);
-        responses.push(response(4, Answer::Atomic(1)));
-        responses.push(response(9, Answer::Ack));
-        responses.repeat_read(response(2, read(0, 2)), seq(0));
+        responses.push(response(4, ResponseKind::Atomic(1)));
+        responses.push(response(9, ResponseKind::Ack));
+        responses.repeat_read(response(2, read(0, 2)));
         assert_eq!(drain(&mut responses), [2, 3, 4, 9]);
     }
 
     #[test]
-    fn a_repeated_read_takes_the_place_of_what_waits_of_it() {
+    fn a_repeated_read_replaces_its_pending_response() {
         let mut responses = Responses::new(8);
         responses.push(response(0, read(0, 4)));
-        responses.push(response(4, Answer::Atomic(1)));
+        responses.push(response(4, ResponseKind::Atomic(1)));
         responses.advance(PathMtu::B256);
-        responses.repeat_read(response(2, read(0, 2)), seq(0));
-        responses.repeat_atomic(response(4, Answer::Atomic(1)));
+        responses.repeat_read(response(2, read(0, 2)));
+        responses.repeat_atomic(response(4, ResponseKind::Atomic(1)));
         assert_eq!(drain(&mut responses), [2, 3, 4]);
     }
 
     #[test]
-    fn the_last_acknowledgement_says_it_all() {
+    fn an_ack_replaces_the_ack_before_it() {
         let mut responses = Responses::new(8);
         for n in 0..5 {
-            responses.push(response(n, Answer::Ack));
+            responses.push(response(n, ResponseKind::Ack));
         }
-        responses.push(response(5, Answer::Atomic(1)));
-        responses.push(response(6, Answer::Ack));
+        responses.push(response(5, ResponseKind::Atomic(1)));
+        responses.push(response(6, ResponseKind::Ack));
         assert_eq!(drain(&mut responses), [5, 6]);
     }
 
     #[test]
-    fn what_is_no_longer_kept_is_not_sent() {
+    fn forgotten_responses_are_not_sent() {
         let mut responses = Responses::new(8);
         responses.push(response(0, read(0, 4)));
-        responses.push(response(4, Answer::Atomic(1)));
+        responses.push(response(4, ResponseKind::Atomic(1)));
         responses.forget(seq(0));
         assert_eq!(drain(&mut responses), [4]);
     }

@@ -8,33 +8,33 @@ use crate::sequence::Seq;
 pub(super) struct RetryCounters {
     limit: u8,
     left: u8,
-    /// None is without end.
+    /// `None`: unlimited.
     rnr_limit: Option<u8>,
     rnr_left: Option<u8>,
-    /// The packet that it last went back to.
+    /// The gap for which it last went back.
     gap: Option<Gap>,
 }
 
-/// Whether a missing response has been requested again.
+/// Whether to request a missing response again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asking {
-    /// It is to be.
+pub(super) enum GapRetry {
+    /// Request it.
     Due,
-    /// It was, and the answer may be on its way.
-    Done,
+    /// It was requested, and the response may be in flight; or no retry is left.
+    Pending,
 }
 
-/// A response is missing.
+/// A gap in the responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gap {
     at: Seq,
-    /// The answer or refusal behind it that showed it; none while only acknowledgements have.
+    /// The response or NAK after the gap that showed it. `None` while only ACKs have.
     shown_by: Option<Seq>,
 }
 
 impl Gap {
-    /// Whether this response is one to the repeated request. They keep their order: what is in flight of
-    /// the first request is behind the one that showed the gap.
+    /// Whether the response belongs to the repeated request, so that it shows a new loss. Responses are sent in order:
+    /// those of the first request that are still in flight are after the one that showed the gap.
     fn is_shown_again_by(&self, response: Option<Seq>) -> bool {
         matches!((self.shown_by, response), (Some(first), Some(now)) if now <= first)
     }
@@ -52,7 +52,7 @@ impl RetryCounters {
         }
     }
 
-    /// Changes the limits; none leaves one as it is.
+    /// Changes the limits. `None` leaves a limit unchanged.
     pub(super) fn set_limits(&mut self, limit: Option<RetryCount>, rnr: Option<RetryCount>) {
         if let Some(limit) = limit {
             (self.limit, self.left) = (limit.get(), limit.get());
@@ -62,29 +62,28 @@ impl RetryCounters {
         }
     }
 
-    /// Something was acknowledged.
+    /// Resets the counters after something was acknowledged.
     #[inline]
     pub(super) fn reset(&mut self) {
         self.left = self.limit;
         self.rnr_left = self.rnr_limit;
     }
 
-    /// One retry after a timeout or a missing packet.
+    /// Takes a retry after a timeout or a missing packet.
     ///
     /// # Errors
-    /// None was left.
+    /// No retry is left.
     pub(super) fn take(&mut self) -> Result<(), WcStatus> {
         self.left = self.left.checked_sub(1).ok_or(WcStatus::RetryExcErr)?;
         self.gap = None;
         Ok(())
     }
 
-    /// One retry after receiver-not-ready. The packet arrived, so the retries after timeouts and missing packets
-    /// begin anew: Soft-RoCE reports the packets behind it as out of sequence each time, which may come after the
-    /// packet was sent again.
+    /// Takes a retry after an RNR NAK. The packet arrived, so the other counter is reset: Soft-RoCE also reports each
+    /// packet behind it as out of sequence, and these NAKs may arrive after the packet was sent again.
     ///
     /// # Errors
-    /// None was left.
+    /// No retry is left.
     pub(super) fn take_rnr(&mut self) -> Result<(), WcStatus> {
         if let Some(left) = &mut self.rnr_left {
             *left = left.checked_sub(1).ok_or(WcStatus::RnrRetryExcErr)?;
@@ -93,21 +92,21 @@ impl RetryCounters {
         Ok(())
     }
 
-    /// One retry because the response at `at` is missing (an implied NAK), unless it was asked for again
-    /// already and nothing shows that it was lost again. `shown_by` is the answer or refusal behind it that
-    /// has come; none for an acknowledgement, which does not say when: a responder gives the same one
-    /// several times. If no retry is left the answer may still come; else the timeout ends the request.
-    pub(super) fn take_for_gap(&mut self, at: Seq, shown_by: Option<Seq>) -> Asking {
+    /// Takes a retry because the response at `at` is missing (an implied NAK), unless it was requested again and nothing
+    /// shows that it was lost again. `shown_by` is the response or NAK after it that has arrived; `None` for an ACK,
+    /// because a responder may repeat one at any time. If no retry is left, the response may still arrive; otherwise
+    /// the timeout ends the request.
+    pub(super) fn retry_gap(&mut self, at: Seq, shown_by: Option<Seq>) -> GapRetry {
         if let Some(gap) = self.gap.as_mut().filter(|gap| gap.at == at)
             && !gap.is_shown_again_by(shown_by)
         {
             gap.shown_by = gap.shown_by.or(shown_by);
-            return Asking::Done;
+            return GapRetry::Pending;
         }
         if self.take().is_err() {
-            return Asking::Done;
+            return GapRetry::Pending;
         }
         self.gap = Some(Gap { at, shown_by });
-        Asking::Due
+        GapRetry::Due
     }
 }

@@ -1,4 +1,4 @@
-//! Send requests from posting to completion, with the packet numbers that they have.
+//! The send queue: requests from posting to completion, with their sequence numbers.
 
 use std::collections::VecDeque;
 
@@ -9,16 +9,16 @@ use crate::request::{Payload, PostError, SendWork, Work};
 use crate::segment::{MAX_MESSAGE, packets};
 use crate::sequence::Seq;
 
-/// A request that is in flight or waiting.
+/// A request that is not complete.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) request: SendWork,
     pub(super) length: u64,
     /// Sequence number of its first packet; for READs and atomics, of the response's first packet.
     pub(super) first: Seq,
-    /// One behind its last packet.
+    /// The number after its last packet.
     pub(super) end: Seq,
-    /// A local error: the request is not sent, and completes with this status in its turn.
+    /// A local error: the request is not sent, and completes with this status when it is the oldest.
     pub(super) failure: Option<WcStatus>,
 }
 
@@ -48,10 +48,10 @@ impl SendQueue {
         }
     }
 
-    /// Adds a request whose packets begin at `first`, which is called once all is found in order.
+    /// Adds a valid request. Calls `first` with the number of its packets to get its first sequence number.
     ///
     /// # Errors
-    /// The queue is full; the request is none of RC's.
+    /// The queue is full, or RC has no such request.
     pub(super) fn post(
         &mut self,
         request: SendWork,
@@ -94,7 +94,7 @@ impl SendQueue {
         self.entries.front()
     }
 
-    /// Notes that this side found something wrong with a request.
+    /// Records a local error of a request.
     pub(super) fn fail(&mut self, index: usize, status: WcStatus) {
         if let Some(entry) = self.entries.get_mut(index) {
             entry.failure = Some(status);
@@ -106,7 +106,7 @@ impl SendQueue {
     }
 }
 
-/// The length of a request, if RC has such requests.
+/// Returns the length of a request, if RC has such requests.
 fn checked_length(request: &SendWork) -> Result<u64, PostError> {
     let length = request.payload.length();
     if length > MAX_MESSAGE {

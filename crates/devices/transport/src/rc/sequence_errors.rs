@@ -1,11 +1,11 @@
-//! What the requester makes of sequence errors (IBTA vol. 1, 9.7.5.2.8).
+//! The requester's reaction to sequence errors (IBTA vol. 1, 9.7.5.2.8).
 //!
-//! A responder reports a sequence error for every request that is ahead of the expected one, a forged one
-//! included. Nothing in the report tells whether a packet is missing, so the first one is believed: the
-//! requester goes back. If what is acknowledged next was not asked for since then, the packets that were
-//! sent before have arrived, and nothing was missing. From then on reports are doubted: only the packet that
-//! a report names is sent again, as a *probe*, and the stream goes on. The responder acknowledges either the
-//! probe alone, which confirms the report, or all that it has.
+//! A responder reports a sequence error for every request that is ahead of the expected one, even a forged one. The NAK
+//! does not show whether a packet is missing, so the requester believes the first one: it goes back. If the next
+//! acknowledgement is not one that it has requested since, the packets sent before have arrived, and none was missing.
+//! From then on it doubts such NAKs: it sends only the packet that the NAK names again, as a *probe*, and does not
+//! interrupt the stream. The responder acknowledges either the probe alone, which confirms the loss, or everything that
+//! has arrived.
 
 use crate::sequence::Seq;
 
@@ -20,36 +20,36 @@ pub(super) enum Reaction {
 /// The reaction to the last NAK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sent {
-    /// Nothing that is still to be judged by an acknowledgement.
+    /// Nothing that the next acknowledgement has to confirm.
     #[default]
     None,
-    /// Everything again. The packet, if any, is the first one that asked for an acknowledgement.
+    /// Everything again. Contains the first packet since that requested an ACK.
     All(Option<Seq>),
-    /// Nothing yet: the probe is due.
+    /// Nothing yet; the probe is due.
     ProbeDue,
     Probe,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct SequenceErrors {
-    /// The packet named by the last NAK, until the requester goes back for another reason.
+    /// The packet that the last NAK named, until the requester goes back for another reason.
     named: Option<Seq>,
     sent: Sent,
-    /// The last report was false.
+    /// The last NAK was false.
     is_doubted: bool,
 }
 
 impl SequenceErrors {
-    /// Whether a report at `seq` is the last one again. A responder reports a packet once until it arrives,
-    /// so this is a copy, or forged. If the packet is lost again, the timeout ends the wait.
+    /// Whether a NAK for `seq` repeats the last one. A responder sends one NAK for a packet until it arrives, so this is a
+    /// copy or forged. (If the packet is lost again, there is a timeout.)
     pub(super) fn is_repeated(&self, seq: Seq) -> bool {
         self.named == Some(seq)
     }
 
-    /// The responder reports that the packet `seq` is missing. A request that `is_answered` with data is no
-    /// probe, because its answer is long.
+    /// Records a NAK for packet `seq`. A request whose response carries data is not sent as a probe, because the response
+    /// may be long.
     pub(super) fn report(&mut self, seq: Seq, is_answered: bool) -> Reaction {
-        // What follows a probe that was missing makes the responder report the packet after it.
+        // If a probe was missing, packets behind it make the responder send a NAK for the packet after it.
         let confirms = self.sent == Sent::Probe && self.named.is_some_and(|probe| probe + 1 == seq);
         self.is_doubted &= !confirms;
         self.named = Some(seq);
@@ -61,7 +61,7 @@ impl SequenceErrors {
         Reaction::GoBack
     }
 
-    /// Everything before `to` is acknowledged, when `next` was the next packet to send.
+    /// Records that everything before `to` was acknowledged when `next` was the next packet to send.
     #[inline]
     pub(super) fn acknowledged(&mut self, to: Seq, next: Seq) -> Reaction {
         match self.named {
@@ -85,9 +85,9 @@ impl SequenceErrors {
         Reaction::None
     }
 
-    /// The packet `seq` is sent, which brings about an acknowledgement.
+    /// Records that packet `seq` was sent, which requests an ACK.
     #[inline]
-    pub(super) fn asked(&mut self, seq: Seq) {
+    pub(super) fn requested_ack(&mut self, seq: Seq) {
         if self.sent == Sent::All(None) {
             self.sent = Sent::All(Some(seq));
         }
@@ -99,12 +99,12 @@ impl SequenceErrors {
         self.sent == Sent::ProbeDue
     }
 
-    /// The probe is sent.
+    /// Records that the probe was sent.
     pub(super) fn sent_probe(&mut self) {
         self.sent = Sent::Probe;
     }
 
-    /// The requester goes back for another reason.
+    /// Forgets the last NAK, when the requester goes back for another reason.
     pub(super) fn forget(&mut self) {
         (self.named, self.sent) = (None, Sent::None);
     }

@@ -1,5 +1,4 @@
-//! The requester's two timers: for acknowledgements (IBTA vol. 1, 9.7.6.1.3), and for a receiver that
-//! was not ready (9.7.5.2.8).
+//! The requester's two timers: the retransmit timer (IBTA vol. 1, 9.7.6.1.3) and the RNR timer (9.7.5.2.8).
 
 use adverb_units::{Span, Time};
 use adverb_verbs::AckTimeout;
@@ -21,12 +20,12 @@ impl Timers {
         }
     }
 
-    /// Changes how long an acknowledgement is waited for, from the next wait on.
+    /// Changes the retransmit timeout, from the next start on.
     pub(super) fn set_timeout(&mut self, timeout: AckTimeout) {
         self.timeout = timeout.span();
     }
 
-    /// The next deadline.
+    /// Returns the next deadline.
     pub(super) fn deadline(&self) -> Option<Time> {
         match (self.acknowledgement, self.receiver) {
             (Some(one), Some(two)) => Some(one.min(two)),
@@ -34,7 +33,7 @@ impl Timers {
         }
     }
 
-    /// A packet was sent: the timer runs from the oldest one.
+    /// Starts the retransmit timer when a packet is sent, unless it runs.
     #[inline]
     pub(super) fn sent(&mut self, now: Time) {
         if self.acknowledgement.is_none() {
@@ -42,25 +41,25 @@ impl Timers {
         }
     }
 
-    /// Restarts the timer: something was acknowledged, and more packets are in flight.
+    /// Restarts the retransmit timer.
     #[inline]
     pub(super) fn restart(&mut self, now: Time) {
         self.acknowledgement = self.timeout.map(|span| now + span);
     }
 
-    /// Stops the timer: nothing is in flight.
+    /// Stops the retransmit timer.
     #[inline]
     pub(super) fn stop(&mut self) {
         self.acknowledgement = None;
     }
 
-    /// Sends nothing for this time.
+    /// Starts the RNR timer and stops the retransmit timer.
     pub(super) fn wait_for_receiver(&mut self, now: Time, span: Span) {
         self.acknowledgement = None;
         self.receiver = Some(now + span);
     }
 
-    /// Whether an RNR timer forbids sending.
+    /// Whether the RNR timer runs, so that nothing may be sent.
     #[inline]
     pub(super) fn waits_for_receiver(&mut self, now: Time) -> bool {
         if self.receiver.is_some_and(|until| until <= now) {
@@ -69,7 +68,7 @@ impl Timers {
         self.receiver.is_some()
     }
 
-    /// Whether the retransmission timer has expired; this stops it.
+    /// Whether the retransmit timer has expired; stops it then.
     pub(super) fn is_overdue(&mut self, now: Time) -> bool {
         let overdue = self.acknowledgement.is_some_and(|deadline| deadline <= now);
         if overdue {

@@ -1,7 +1,9 @@
-//! The requester's window over packet numbers: what is acknowledged, sent, and still to be sent.
+//! The requester's window: which packets are acknowledged, in flight, and to be sent.
 
 use crate::sequence::{MAX_OUTSTANDING, Seq};
 
+/// The window.
+///
 /// ```text
 ///  … acknowledged │ in flight │ to be sent (again) │ posted …
 ///                 unacked     next        sent     end
@@ -28,25 +30,25 @@ impl Window {
         }
     }
 
-    /// The first packet that is not acknowledged.
+    /// Returns the first packet that is not acknowledged.
     #[inline]
     pub(super) const fn unacked(&self) -> Seq {
         self.unacked
     }
 
-    /// The next packet to send.
+    /// Returns the next packet to send.
     #[inline]
     pub(super) const fn next(&self) -> Seq {
         self.next
     }
 
-    /// One behind the last packet that was ever sent.
+    /// Returns the packet after the last one that was ever sent.
     #[inline]
     pub(super) const fn sent(&self) -> Seq {
         self.sent
     }
 
-    /// Maximum number of packets in flight.
+    /// Returns the maximum number of packets in flight.
     #[inline]
     pub(super) const fn limit(&self) -> u64 {
         self.limit
@@ -71,21 +73,21 @@ impl Window {
         first
     }
 
-    /// The packets up to `to` are sent.
+    /// Records that the packets before `to` were sent.
     #[inline]
     pub(super) fn advance_next(&mut self, to: Seq) {
         self.next = to;
         self.sent = self.sent.max(to);
     }
 
-    /// All before `to` are acknowledged. Late acknowledgements of what is to be sent again spare that.
+    /// Records that the packets before `to` were acknowledged. They need not be sent again.
     #[inline]
     pub(super) fn acknowledge(&mut self, to: Seq) {
         self.unacked = to;
         self.next = self.next.max(to);
     }
 
-    /// Everything not acknowledged is to be sent again.
+    /// Makes all packets that are not acknowledged be sent again.
     pub(super) fn go_back(&mut self) {
         self.next = self.unacked;
     }

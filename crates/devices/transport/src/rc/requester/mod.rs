@@ -1,17 +1,17 @@
 //! The requester: sends this side's requests and takes their responses (IBTA vol. 1, 9.7.2 to 9.7.7).
 //!
-//! It goes back to the first packet that is not acknowledged when one of its packets is missing at the
-//! responder (NAK), when responses are missing here, or when nothing comes for too long.
+//! Go-back-N: it sends everything from the first unacknowledged packet on again if the responder reports a missing
+//! packet (NAK), if responses are missing, or after a timeout.
 
-mod answers;
 mod reads;
+mod responses;
 mod sending;
 
 use adverb_units::Time;
 use adverb_verbs::{PathMtu, QpAttr, QpState, Qpn, WcStatus};
 use adverb_wire::opcode::Ends;
 
-pub(super) use self::answers::BAD_RESPONSE;
+pub(super) use self::responses::BAD_RESPONSE;
 use super::RcConfig;
 use super::retry::RetryCounters;
 use super::send_queue::{Entry, SendQueue};
@@ -30,20 +30,20 @@ pub(super) struct Requester {
     mtu: PathMtu,
     numbering: Numbering,
     queue: SendQueue,
-    /// The request of the next packet to send.
+    /// Index of the request of the next packet to send.
     cursor: usize,
     window: Window,
     reads: Reads,
     timers: Timers,
     retries: RetryCounters,
     errors: SequenceErrors,
-    asking: AckRequests,
-    /// Requests from here on may not begin.
-    held_from: Option<Seq>,
+    ack_requests: AckRequests,
+    /// Draining (SQD): no request at this packet or later may begin.
+    drain_from: Option<Seq>,
 }
 
-/// When to ask for an acknowledgement: before a quarter of the window, or of the send queue, is used up
-/// since the last time. Asked later, the peer would answer when nothing more can be sent.
+/// When to request an ACK: before a quarter of the window, or of the send queue, is used since the last request. Later
+/// requests would let the window or queue fill up before the ACK arrives.
 #[derive(Debug)]
 struct AckRequests {
     packets: u32,
@@ -97,8 +97,8 @@ impl Requester {
             timers: Timers::new(own.retry.timeout),
             retries: RetryCounters::new(&own.retry),
             errors: SequenceErrors::default(),
-            asking: AckRequests::new(own.window, own.max_work),
-            held_from: None,
+            ack_requests: AckRequests::new(own.window, own.max_work),
+            drain_from: None,
         }
     }
 
@@ -115,10 +115,10 @@ impl Requester {
             .post(request, memory, self.mtu, |packets| window.extend(packets))
     }
 
-    /// Applies what a Modify QP sets of the requester ([`super::RcQp::modify`]).
+    /// Applies the attributes of a Modify QP that concern the requester ([`super::RcQp::modify`]).
     pub(super) fn modify(&mut self, attr: &QpAttr) {
         if let Some(first) = attr.sq_psn {
-            // Nothing has been sent, so that only the numbers on the wire change.
+            // Nothing has been sent, so only the PSNs change.
             self.numbering = Numbering::new(first);
             self.reads = Reads::new(attr.max_rd_atomic.unwrap_or(0), self.window.limit());
         } else if let Some(most) = attr.max_rd_atomic {
@@ -129,14 +129,14 @@ impl Requester {
         }
         self.retries.set_limits(attr.retry_cnt, attr.rnr_retry);
         match attr.state {
-            // Of what is to be sent again only the oldest request has begun.
+            // The oldest request may have begun. All others count as not begun, even if they are to be sent again.
             Some(QpState::Sqd) => {
-                self.held_from = Some(match self.queue.front() {
+                self.drain_from = Some(match self.queue.front() {
                     Some(oldest) if self.window.sent() > oldest.first => oldest.end,
                     _ => self.window.unacked(),
                 });
             }
-            Some(QpState::Rts) => self.held_from = None,
+            Some(QpState::Rts) => self.drain_from = None,
             _ => {}
         }
     }
@@ -145,7 +145,7 @@ impl Requester {
         self.timers.deadline()
     }
 
-    /// Requests that are not completed, oldest first: for flushing.
+    /// Takes the oldest request that is not complete, for flushing.
     pub(super) fn take(&mut self) -> Option<Entry> {
         self.timers.clear();
         self.cursor = 0;
@@ -159,11 +159,11 @@ impl Requester {
 
     /// Goes back because of a sequence error.
     fn restart(&mut self, shared: &mut Shared) {
-        shared.counters.went_back += 1;
+        shared.counters.go_backs += 1;
         self.window.go_back();
         self.cursor = 0;
         self.reads.forget();
-        self.asking.reset();
+        self.ack_requests.reset();
         self.timers.stop();
     }
 

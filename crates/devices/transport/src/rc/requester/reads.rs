@@ -1,25 +1,25 @@
-//! READs and atomics in flight (IBTA vol. 1, 9.4.4, 11.2.5.2: initiator depth). A READ is asked for in
-//! parts that are answered one after the other: the next ones are asked for while the first is on its
-//! way, so that a long READ streams, and what is asked for fits the window.
+//! READs and atomics in flight (IBTA vol. 1, 9.4.4, 11.2.5.2: initiator depth). A long READ is requested in parts, whose
+//! responses fit into the window. Further parts are requested while the response to the first arrives, so the data
+//! streams without pauses.
 
 use super::Entry;
 use crate::sequence::Seq;
 
-/// Parts that share the window. With fewer the window is emptier when the next one is asked for, with
-/// more there are more requests.
+/// Number of parts that share the window. With fewer, more of the window is empty when the next part is requested; with
+/// more, there are more requests.
 const PARTS: u64 = 4;
 
 #[derive(Debug)]
 pub(super) struct Reads {
-    /// Requests that are sent and not wholly answered.
+    /// Number of requests that were sent and whose response is not complete.
     in_flight: u8,
     most: u8,
-    /// Packets of a part's answer, at most.
+    /// Maximum number of packets in the response to a part.
     part: u64,
 }
 
 impl Reads {
-    /// At most so many requests in flight, whose answers share a window of so many packets.
+    /// At most `most` requests may be in flight. Their responses share a window of `window` packets.
     pub(super) fn new(most: u8, window: u64) -> Self {
         let parts = PARTS.min(most.into()).max(1);
         Reads {
@@ -29,8 +29,8 @@ impl Reads {
         }
     }
 
-    /// Changes how many requests may be in flight. The parts stay: the responder knows those of requests
-    /// that are in flight.
+    /// Changes how many requests may be in flight. The size of parts stays, because the responder has recorded the
+    /// parts that are in flight.
     pub(super) const fn set_most(&mut self, most: u8) {
         self.most = most;
     }
@@ -40,20 +40,20 @@ impl Reads {
         self.most != 0
     }
 
-    /// Requests that are sent and not wholly answered.
+    /// Returns the number of requests that were sent and whose response is not complete.
     #[inline]
     pub(super) const fn in_flight(&self) -> u8 {
         self.in_flight
     }
 
-    /// Whether one more may be sent while `in_flight` are in flight.
+    /// Whether another may be sent while `in_flight` are in flight.
     #[inline]
     pub(super) const fn may_follow(&self, in_flight: u8) -> bool {
         in_flight < self.most
     }
 
-    /// One behind the last packet of the answer that the request at `seq` brings. Parts end at the same
-    /// packets when they are asked for again, because the responder knows them so.
+    /// Returns the packet after the last one of the response to the request at `seq`. A repeated part ends at the same
+    /// packet, because the responder compares it with the recorded part.
     #[inline]
     pub(super) fn part_end(&self, entry: &Entry, seq: Seq) -> Seq {
         let index = seq.since(entry.first);
@@ -61,19 +61,19 @@ impl Reads {
         end.min(entry.end)
     }
 
-    /// One is sent.
+    /// Records that one was sent.
     #[inline]
     pub(super) const fn begin(&mut self) {
         self.in_flight += 1;
     }
 
-    /// One is wholly answered.
+    /// Records that the response to one is complete.
     #[inline]
     pub(super) const fn finish(&mut self) {
         self.in_flight -= 1;
     }
 
-    /// All are to be sent again.
+    /// Records that all are sent again.
     pub(super) const fn forget(&mut self) {
         self.in_flight = 0;
     }

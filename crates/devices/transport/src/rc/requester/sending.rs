@@ -21,7 +21,7 @@ struct Next {
     /// Offset of its payload in the request's memory.
     offset: u64,
     bytes: usize,
-    /// Packet numbers that it takes.
+    /// Number of sequence numbers that it takes.
     numbers: u64,
 }
 
@@ -59,7 +59,7 @@ impl Requester {
         Ok(Some(length))
     }
 
-    /// Builds the oldest packet again, and asks for an acknowledgement of it.
+    /// Builds the oldest packet again, with a request for an ACK.
     #[cold]
     fn transmit_probe(
         &mut self,
@@ -76,7 +76,7 @@ impl Requester {
         Ok(Some(length))
     }
 
-    /// Takes note of a packet that was built.
+    /// Records that the next packet was built.
     #[inline]
     fn sent(&mut self, now: Time, flags: BthFlags, after: Seq, shared: &mut Shared) {
         let entry = self.queue.get(self.cursor).expect("one was sent of it");
@@ -89,11 +89,11 @@ impl Requester {
         }
         let asks = flags.contains(BthFlags::ACK_REQ);
         if asks || entry.is_answered() {
-            self.errors.asked(self.window.next());
+            self.errors.requested_ack(self.window.next());
         }
         match asks {
-            true => self.asking.reset(),
-            false => self.asking.note(ends),
+            true => self.ack_requests.reset(),
+            false => self.ack_requests.note(ends),
         }
         if self.window.next() < self.window.sent() {
             shared.counters.resent += 1;
@@ -109,7 +109,7 @@ impl Requester {
             return false;
         };
         let begins = seq == entry.first;
-        if begins && self.held_from.is_some_and(|from| seq >= from) {
+        if begins && self.drain_from.is_some_and(|from| seq >= from) {
             return false;
         }
         let fenced = begins && entry.is_fenced() && reads != 0;
@@ -123,14 +123,14 @@ impl Requester {
         self.window.has_room_to(end) && entry.failure.is_none() && !fenced && !waits
     }
 
-    /// Whether [`Requester::transmit`] has something to do, but for a receiver that is waited for.
+    /// Whether [`Requester::transmit`] has something to do, except while the RNR timer runs.
     pub(in crate::rc) fn has_packet(&self) -> bool {
         self.errors.has_probe()
             || self.may_send(self.cursor, self.window.next(), self.reads.in_flight())
             || self.failed_front().is_err()
     }
 
-    /// If the oldest request was found to be wrong on this side and those before it are done, it fails.
+    /// Returns the local error of the oldest request, if it has one.
     fn failed_front(&self) -> Result<Option<usize>, WcStatus> {
         match self.queue.front() {
             Some(Entry {
@@ -141,12 +141,12 @@ impl Requester {
         }
     }
 
-    /// Whether the packet of a request, behind which `after` comes, asks for an acknowledgement: where
-    /// no other packet can follow it now, and every so many packets and messages.
+    /// Whether the packet before `after` requests an ACK: if no other packet can follow it now, and at intervals of
+    /// [`super::AckRequests`].
     #[inline]
     fn wants_ack(&self, entry: &Entry, after: Seq) -> bool {
         let ends = ends(entry, after);
-        if self.asking.is_due(ends) {
+        if self.ack_requests.is_due(ends) {
             return true;
         }
         let index = self.cursor + usize::from(ends == Ends::Message);
@@ -178,7 +178,7 @@ impl Requester {
         }
     }
 
-    /// The request for the part of a READ in which `seq` is, from there on.
+    /// Returns the request for the rest, from `seq` on, of the part of a READ that contains `seq`.
     fn build_read(&self, entry: &Entry, seq: Seq, remote: RemoteAddress) -> Next {
         let numbers = self.reads.part_end(entry, seq).since(seq);
         let offset = seq.since(entry.first) * mtu_bytes(self.mtu);
@@ -199,8 +199,7 @@ impl Requester {
     }
 }
 
-/// Puts a packet of a request at the beginning of `out`, and gives its length; none if the request's memory
-/// refuses.
+/// Writes a packet of a request to the beginning of `out`; returns its length. `None` if its memory is not accessible.
 #[inline]
 fn lay_out(
     entry: &Entry,

@@ -1,12 +1,12 @@
-//! Takes responses: acknowledgements, refusals, and the data of READs and atomics. Each acknowledges all
-//! requests before it; one that would pass over a missing answer shows that the answer was lost.
+//! Handles responses: ACKs, NAKs, and the data of READs and atomics. Each acknowledges all requests before it. If one of
+//! these is a READ or an atomic operation whose data has not arrived, the data was lost.
 
 use adverb_units::Time;
 use adverb_verbs::WcStatus;
 use adverb_wire::{Aeth, Extension, NakCode, Opcode, Packet, Syndrome};
 
-use super::super::Refusal;
-use super::super::retry::Asking;
+use super::super::ResponseError;
+use super::super::retry::GapRetry;
 use super::super::sequence_errors::Reaction;
 use super::Requester;
 use crate::drops::DropReason;
@@ -29,27 +29,27 @@ enum Reached {
 }
 
 impl Requester {
-    /// Takes a response.
+    /// Handles a response.
     pub(in crate::rc) fn handle(
         &mut self,
         now: Time,
         packet: &Packet<'_>,
         memory: &mut impl Memory,
         shared: &mut Shared,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ResponseError> {
         let (unacked, next) = (self.window.unacked(), self.window.next());
         let seq = self.numbering.seq(packet.headers.bth.psn, unacked);
-        // A sequence error at the packet after the last one is due to a packet that this side did not send.
-        // It acknowledges all others, in place of an acknowledgement.
+        // A sequence error at the packet after the last one is due to a packet that this side did not send. It
+        // acknowledges all others, like an ACK.
         let sent = self.window.sent();
         if seq > sent || (seq == sent && !is_sequence_error(packet)) {
-            return Err(Refusal::Drop(DropReason::UnsentResponse));
+            return Err(ResponseError::Drop(DropReason::UnsentResponse));
         }
         let done = match packet.headers.extension {
             Extension::Ack(aeth) if packet.opcode() == Opcode::RcAck => {
                 self.handle_ack(now, seq, aeth, shared)
             }
-            _ if seq < unacked => Err(Refusal::Drop(DropReason::StaleResponse)),
+            _ if seq < unacked => Err(ResponseError::Drop(DropReason::StaleResponse)),
             _ => self.handle_data(seq, packet, memory, shared),
         };
         let acknowledged = self.window.unacked();
@@ -71,32 +71,34 @@ impl Requester {
         seq: Seq,
         aeth: Aeth,
         shared: &mut Shared,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ResponseError> {
         let unacked = self.window.unacked();
         match aeth.syndrome {
             Syndrome::Ack(_) if seq + 1 >= unacked => match self.acknowledge(seq + 1, shared) {
                 Reached::All => Ok(()),
-                Reached::Gap => Err(self.gap(None, shared)),
+                Reached::Gap => Err(self.response_gap(None, shared)),
             },
-            _ if seq < unacked => Err(Refusal::Drop(DropReason::StaleResponse)),
-            _ if self.acknowledge(seq, shared) == Reached::Gap => Err(self.gap(Some(seq), shared)),
-            Syndrome::Nak(code) if code != NakCode::PsnSequenceError => {
-                Err(Refusal::Fail(status_of(code)))
+            _ if seq < unacked => Err(ResponseError::Drop(DropReason::StaleResponse)),
+            _ if self.acknowledge(seq, shared) == Reached::Gap => {
+                Err(self.response_gap(Some(seq), shared))
             }
-            // What it refuses is to be sent again already.
-            _ if !self.window.is_busy() => Err(Refusal::Drop(DropReason::StaleResponse)),
+            Syndrome::Nak(code) if code != NakCode::PsnSequenceError => {
+                Err(ResponseError::Fail(status_of(code)))
+            }
+            // The packet that it names is about to be sent again.
+            _ if !self.window.is_busy() => Err(ResponseError::Drop(DropReason::StaleResponse)),
             Syndrome::RnrNak(timer) => {
                 shared.counters.rnr_naks += 1;
-                self.retries.take_rnr().map_err(Refusal::Fail)?;
+                self.retries.take_rnr().map_err(ResponseError::Fail)?;
                 self.go_back(shared);
                 self.timers.wait_for_receiver(now, timer.span());
                 Ok(())
             }
             Syndrome::Nak(_) if self.errors.is_repeated(seq) => {
-                Err(Refusal::Drop(DropReason::StaleResponse))
+                Err(ResponseError::Drop(DropReason::StaleResponse))
             }
             Syndrome::Nak(_) => {
-                self.retries.take().map_err(Refusal::Fail)?;
+                self.retries.take().map_err(ResponseError::Fail)?;
                 let front = self.queue.front().expect("sent and not acknowledged");
                 if self.errors.report(seq, front.is_answered()) == Reaction::GoBack {
                     self.restart(shared);
@@ -107,34 +109,34 @@ impl Requester {
         }
     }
 
-    /// Takes a packet with the answer of a READ or an atomic operation.
+    /// Handles a packet with data of a READ or an atomic operation.
     fn handle_data(
         &mut self,
         seq: Seq,
         packet: &Packet<'_>,
         memory: &mut impl Memory,
         shared: &mut Shared,
-    ) -> Result<(), Refusal> {
-        // It acknowledges all before it.
+    ) -> Result<(), ResponseError> {
+        // It acknowledges all requests before it.
         if self.acknowledge(seq, shared) == Reached::Gap {
-            return Err(self.gap(Some(seq), shared));
+            return Err(self.response_gap(Some(seq), shared));
         }
         let entry = self.queue.front().expect("sent and not acknowledged");
         let (offset, bytes) = match (entry.request.work, packet.headers.extension) {
             (Work::Read(_), Extension::Ack(_) | Extension::None) => {
                 let segment = Segment::of(entry.length, seq.since(entry.first), self.mtu);
                 let ends = segment.position.ends();
-                // A READ that was resumed after a loss has a new first packet, so only its last one is certain.
+                // A READ response that was resumed after a loss has another first packet. The last one is the same.
                 let fits = packet.opcode().position().ends() || !ends;
                 if packet.payload.len() != segment.bytes || !fits {
-                    return Err(Refusal::Fail(BAD_RESPONSE));
+                    return Err(ResponseError::Fail(BAD_RESPONSE));
                 }
                 (segment.offset, packet.payload)
             }
             (Work::FetchAdd(..) | Work::CompareSwap(..), Extension::AtomicAck(_, found)) => {
                 return self.finish_atomic(found.original, memory, shared);
             }
-            _ => return Err(Refusal::Fail(BAD_RESPONSE)),
+            _ => return Err(ResponseError::Fail(BAD_RESPONSE)),
         };
         self.scatter(offset, bytes, memory)?;
         self.acknowledge_answer(seq, shared);
@@ -146,24 +148,29 @@ impl Requester {
         original: u64,
         memory: &mut impl Memory,
         shared: &mut Shared,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ResponseError> {
         self.scatter(0, &original.to_ne_bytes(), memory)?;
         self.acknowledge_answer(self.window.unacked(), shared);
         Ok(())
     }
 
-    /// Puts a part of an answer into the oldest request's memory.
+    /// Stores data of a response in the oldest request's memory.
     #[inline]
-    fn scatter(&self, offset: u64, bytes: &[u8], memory: &mut impl Memory) -> Result<(), Refusal> {
-        let entry = self.queue.front().expect("an answer to it came");
+    fn scatter(
+        &self,
+        offset: u64,
+        bytes: &[u8],
+        memory: &mut impl Memory,
+    ) -> Result<(), ResponseError> {
+        let entry = self.queue.front().expect("its response has arrived");
         let placed = match &entry.request.payload {
             Payload::Memory(pieces) => pieces.scatter(memory, offset, bytes),
             Payload::Inline(_) => Ok(()),
         };
-        placed.map_err(|_| Refusal::Fail(WcStatus::LocProtErr))
+        placed.map_err(|_| ResponseError::Fail(WcStatus::LocProtErr))
     }
 
-    /// Everything before `to` is acknowledged, up to the first request whose answer is missing.
+    /// Acknowledges everything before `to`, up to the first request whose data is missing.
     fn acknowledge(&mut self, to: Seq, shared: &mut Shared) -> Reached {
         while self.window.unacked() < to {
             let entry = self.queue.front().expect("sent and not acknowledged");
@@ -182,10 +189,10 @@ impl Requester {
         Reached::All
     }
 
-    /// The packet `seq` of the oldest request's answer is there.
+    /// Acknowledges packet `seq` of the oldest request's response.
     #[inline]
     fn acknowledge_answer(&mut self, seq: Seq, shared: &mut Shared) {
-        let entry = self.queue.front().expect("an answer to it came");
+        let entry = self.queue.front().expect("its response has arrived");
         let (after, end) = (seq + 1, entry.end);
         // Packets that were to be sent again but have been acknowledged are no longer in flight.
         if after == self.reads.part_end(entry, seq) && after <= self.window.next() {
@@ -204,16 +211,16 @@ impl Requester {
         shared.complete_send(&entry.request);
     }
 
-    /// The response at `shown_by` (none for an acknowledgement) has come, and others before it have not:
-    /// everything from there on is asked for again.
-    fn gap(&mut self, shown_by: Option<Seq>, shared: &mut Shared) -> Refusal {
-        // What is missing may be to be sent again already.
+    /// Handles a gap in the responses: goes back, unless the missing response was requested again. `shown_by` is the
+    /// response after the gap; `None` if that is an ACK.
+    fn response_gap(&mut self, shown_by: Option<Seq>, shared: &mut Shared) -> ResponseError {
+        // If nothing is in flight, the missing response is about to be requested again.
         if self.window.is_busy()
-            && self.retries.take_for_gap(self.window.unacked(), shown_by) == Asking::Due
+            && self.retries.retry_gap(self.window.unacked(), shown_by) == GapRetry::Due
         {
             self.go_back(shared);
         }
-        Refusal::Drop(DropReason::ResponseGap)
+        ResponseError::Drop(DropReason::ResponseGap)
     }
 }
 
