@@ -47,12 +47,8 @@ impl RecvQueue {
     #[inline]
     pub(crate) fn post(&self, position: u64, request: &RecvRequest<'_>) {
         self.wr_ids[self.slot(position)].store(request.wr_id.0, Ordering::Relaxed);
-        let pieces = request.sges.iter().map(|sge| Piece {
-            addr: sge.addr(),
-            length: sge.length(),
-            lkey: sge.lkey().0,
-        });
-        self.ring.post(position, pieces);
+        self.ring
+            .post(position, request.sges.iter().map(Piece::from));
         if let Some(datagrams) = &self.datagrams {
             datagrams.post(position);
         }
@@ -91,12 +87,8 @@ impl RecvQueue {
                 completion.map(|completion| self.named(position, completion))
             }
         };
-        let flushed = Arrival {
-            status: WcStatus::WrFlushErr.code() as u8,
-            ..Arrival::default()
-        };
         self.count_taken();
-        arrived.unwrap_or_else(|| self.completion(position, flushed))
+        arrived.unwrap_or_else(|| self.completion(position, Arrival::failed(WcStatus::WrFlushErr)))
     }
 
     /// Returns the completion with its `wr_id` and queue pair.

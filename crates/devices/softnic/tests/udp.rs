@@ -1,5 +1,4 @@
-//! The UDP port: what it moves, what the network may do to it, and what strangers may not. Each test
-//! has loopback addresses of its own.
+//! The UDP port: operations, network faults and forged packets. Each test uses other loopback addresses.
 
 #![allow(unsafe_code)]
 
@@ -22,13 +21,13 @@ use adverb_verbs::{
 use adverb_wire::frame::{Addresses, Flow};
 use adverb_wire::ipv4::Unseen;
 use adverb_wire::{Bth, Extension, Opcode, PacketHeaders, Reth, bth, icrc};
-use common::network::{Faults, connect_error};
+use common::network::{FIRST_PSN, Faults, How, connect_error, connect_to};
 use common::{
     Address, End, Random, all_access, child, isolated, isolated_with, unused_qpn, wait_until,
 };
 
 const MEMORY: Bytes = Bytes::mib(1);
-/// Where each side keeps what it sends and receives; the other may write and read below.
+/// Offset of the memory that each side sends from and receives to. The peer writes and reads below.
 const OWN: u64 = 512 << 10;
 
 fn ip(net: u8, host: u8) -> IpAddr {
@@ -39,34 +38,11 @@ fn end(net: u8, host: u8) -> End {
     End::of(SoftDevice::at(ip(net, host)), MEMORY)
 }
 
-/// How a connection is made.
-#[derive(Clone, Copy)]
-struct How {
-    mtu: PathMtu,
-    /// 4.096 µs × 2^timeout.
-    timeout: u8,
-    retries: u8,
-}
-
 const USUAL: How = How {
     mtu: PathMtu::B4096,
     timeout: 14,
     retries: 7,
 };
-
-fn to_rts(qp: &SoftQp, address: AddressVector, dest: Qpn, how: How) {
-    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
-        .unwrap();
-    let mut rtr = QpAttr::to_rtr(address, dest, Psn::new(0xff_fffe), how.mtu);
-    rtr.max_dest_rd_atomic = Some(4);
-    qp.modify(&rtr).unwrap();
-    let mut rts = QpAttr::to_rts(Psn::new(0xff_fffe));
-    rts.timeout = AckTimeout::new(how.timeout);
-    rts.retry_cnt = RetryCount::new(how.retries);
-    rts.rnr_retry = Some(RetryCount::MAX);
-    rts.max_rd_atomic = Some(4);
-    qp.modify(&rts).unwrap();
-}
 
 /// Two ends with a connection.
 struct Pair {
@@ -83,8 +59,8 @@ impl Pair {
 
     fn of((a, b): (End, End), how: How) -> Self {
         let (qp_a, qp_b) = (a.qp(), b.qp());
-        to_rts(&qp_a, b.local_address(), qp_b.qpn(), how);
-        to_rts(&qp_b, a.local_address(), qp_a.qpn(), how);
+        connect_to(&qp_a, b.local_address(), qp_b.qpn(), how);
+        connect_to(&qp_b, a.local_address(), qp_a.qpn(), how);
         Pair { a, b, qp_a, qp_b }
     }
 
@@ -169,8 +145,7 @@ fn check_atomics(pair: &Pair) {
     }
 }
 
-/// Where packets end that the kernel joined is looked for while messages are short and regular: here
-/// they change each time it is.
+/// The GSO segment size of the socket changes with the length of the packets.
 #[test]
 fn long_messages_among_many_short_ones_are_not_lost() {
     let pair = Pair::new(40, USUAL);
@@ -207,8 +182,8 @@ const BAD_NETWORK: Faults = Faults {
 };
 
 #[test]
-fn a_bad_network_changes_nothing_but_the_time() {
-    let mut random = Random::from_env("a_bad_network_changes_nothing_but_the_time");
+fn operations_succeed_on_a_bad_network() {
+    let mut random = Random::from_env("operations_succeed_on_a_bad_network");
     let how = How {
         mtu: PathMtu::B1024,
         timeout: 13, // 34 ms: this machine may have other work
@@ -263,8 +238,8 @@ fn a_bad_network_changes_nothing_but_the_time() {
 }
 
 #[test]
-fn many_requests_under_way_on_a_bad_network_all_arrive_in_order() {
-    let mut random = Random::from_env("many_requests_under_way_on_a_bad_network");
+fn outstanding_requests_complete_in_order_on_a_bad_network() {
+    let mut random = Random::from_env("outstanding_requests_complete_in_order_on_a_bad_network");
     let how = How {
         mtu: PathMtu::B256,
         timeout: 13, // 34 ms: this machine may have other work
@@ -352,7 +327,7 @@ fn play_peer(_: &str) {
         dgid: end_gid(8, 1),
         ..end.local_address()
     };
-    to_rts(&qp, to, Address::from_line(&line).qpn, USUAL);
+    connect_to(&qp, to, Address::from_line(&line).qpn, USUAL);
     println!("connected");
     loop {
         std::thread::sleep(Duration::from_secs(1));
@@ -393,7 +368,7 @@ fn a_peer_that_is_killed_exceeds_the_retries() {
             dgid: end_gid(8, 2),
             ..end.local_address()
         };
-        to_rts(&qp, to, peer.qpn, how);
+        connect_to(&qp, to, peer.qpn, how);
         writeln!(
             child.stdin.as_mut().unwrap(),
             "{}",
@@ -430,7 +405,34 @@ fn a_peer_that_is_killed_exceeds_the_retries() {
     });
 }
 
-/// A WRITE of 8 bytes as a stranger would make it.
+/// A socket that sends forged packets to the port of a queue pair.
+struct Forger {
+    socket: UdpSocket,
+    flow: Flow,
+}
+
+impl Forger {
+    /// Sends from host `from` to the port of `qpn` at host 2.
+    fn new(net: u8, from: u8, qpn: Qpn) -> Self {
+        let socket = UdpSocket::bind((ip(net, from), 0)).unwrap();
+        let flow = Flow {
+            addresses: Addresses::of(ip(net, from), ip(net, 2)).unwrap(),
+            source_port: socket.local_addr().unwrap().port(),
+            destination_port: 4791 + common::slot_of(qpn) as u16,
+        };
+        Forger { socket, flow }
+    }
+
+    fn send(&self, packet: &[u8]) {
+        let to = (
+            self.flow.addresses.destination(),
+            self.flow.destination_port,
+        );
+        self.socket.send_to(packet, to).unwrap();
+    }
+}
+
+/// Returns a forged WRITE of 8 bytes.
 fn forged(flow: &Flow, dest: Qpn, psn: Psn, to: RemoteAddress) -> Vec<u8> {
     let headers = PacketHeaders {
         bth: Bth::new(Opcode::RcWriteOnly, dest, psn),
@@ -447,18 +449,13 @@ fn forged(flow: &Flow, dest: Qpn, psn: Psn, to: RemoteAddress) -> Vec<u8> {
 }
 
 #[test]
-fn strangers_reach_nothing_and_are_counted() {
+fn forged_packets_are_dropped_and_counted() {
     let pair = Pair::new(9, USUAL);
     let (b, qpn) = (&pair.b, pair.qp_b.qpn());
-    let port = 4791 + common::slot_of(qpn) as u16;
-    let stranger = UdpSocket::bind((ip(9, 3), 0)).unwrap();
-    let flow = Flow {
-        addresses: Addresses::of(ip(9, 3), ip(9, 2)).unwrap(),
-        source_port: stranger.local_addr().unwrap().port(),
-        destination_port: port,
-    };
+    let forger = Forger::new(9, 3, qpn);
+    let flow = forger.flow;
     let at = b.mr.remote(0);
-    let expected = Psn::new(0xff_fffe);
+    let expected = FIRST_PSN;
     let right = forged(&flow, qpn, expected, at);
     let mut damaged = right.clone();
     damaged[30] ^= 4;
@@ -487,12 +484,11 @@ fn strangers_reach_nothing_and_are_counted() {
         ("drop_malformed", truncated),
     ];
     for (_, packet) in &packets {
-        stranger.send_to(packet, (ip(9, 2), port)).unwrap();
+        forger.send(packet);
     }
     let mut random = Random(3);
     for length in 0..200 {
-        let junk = random.bytes(length);
-        stranger.send_to(&junk, (ip(9, 2), port)).unwrap();
+        forger.send(&random.bytes(length));
     }
     let counts = || b.context.counters();
     let of = |name: &str| packets.iter().filter(|(why, _)| *why == name).count() as u64;
@@ -509,7 +505,7 @@ fn strangers_reach_nothing_and_are_counted() {
 }
 
 #[test]
-fn what_a_queue_pair_has_counted_outlives_it() {
+fn counters_include_destroyed_queue_pairs() {
     let pair = Pair::new(19, USUAL);
     let at = pair.b.mr.remote(0);
     pair.carry_out(Operation::RdmaWrite(at), 8);
@@ -525,15 +521,15 @@ fn what_a_queue_pair_has_counted_outlives_it() {
     }
 }
 
-/// A responder says it with each refusal (IBTA vol. 1, 9.7.5.2.8).
+/// Each RNR NAK contains the timer (IBTA vol. 1, 9.7.5.2.8).
 #[test]
-fn a_changed_rnr_timer_is_what_the_peer_is_told() {
+fn rnr_naks_contain_a_changed_timer() {
     let pair = Pair::new(20, USUAL);
     let (told, hears) = std::sync::mpsc::channel();
     pair.a.context.inject_faults(move |packet| {
         let syndrome = packet[bth::LEN];
         if packet[0] == Opcode::RcAck.code() && syndrome >> 5 == 1 {
-            // It goes on being told when the test has ended.
+            // The test may have ended.
             let _ = told.send(RnrTimer::new(syndrome & 0x1f));
         }
         None
@@ -553,13 +549,24 @@ fn a_changed_rnr_timer_is_what_the_peer_is_told() {
     assert_eq!(timer, Some(changed));
 }
 
-/// The same packet with another opcode in its place.
+/// Waits until a counter has this value.
+#[track_caller]
+fn wait_for_counter(end: &End, name: &str, count: u64) {
+    let is_reached = || {
+        assert!(end.poll().is_empty());
+        end.context.counters()[name] == count
+    };
+    let is_reached = wait_until(is_reached);
+    assert!(is_reached, "{name}: {:?}", end.context.counters());
+}
+
+/// Returns the same packet with another opcode.
 fn of_other_opcode(flow: &Flow, code: u8, dest: Qpn) -> Vec<u8> {
     let at = RemoteAddress {
         addr: 0,
         rkey: Rkey(0),
     };
-    let mut bytes = forged(flow, dest, Psn::new(0xff_fffe), at);
+    let mut bytes = forged(flow, dest, FIRST_PSN, at);
     bytes[0] = code;
     let length = bytes.len() - icrc::LEN;
     let length = icrc::seal(flow, Unseen::default(), &mut bytes, length).unwrap();
@@ -567,32 +574,16 @@ fn of_other_opcode(flow: &Flow, code: u8, dest: Qpn) -> Vec<u8> {
     bytes
 }
 
-/// RC says so to its peer and is over, as of any invalid request; UD is silent.
+/// RC sends a NAK and ends the connection, as after any invalid request. UD drops the packet.
 #[test]
 fn a_packet_of_an_unknown_opcode_reaches_its_queue_pair() {
     let pair = Pair::new(16, USUAL);
     let (b, reliable) = (&pair.b, pair.qp_b.qpn());
     let datagrams = b.datagram_qp(&b.cq, QpCaps::default());
-    // Its peer's address, and not its peer's port.
-    let stranger = UdpSocket::bind((ip(16, 1), 0)).unwrap();
-    let port = 4791 + common::slot_of(reliable) as u16;
-    let flow = Flow {
-        addresses: Addresses::of(ip(16, 1), ip(16, 2)).unwrap(),
-        source_port: stranger.local_addr().unwrap().port(),
-        destination_port: port,
-    };
-    let counted = |name: &str, count: u64| {
-        let is_there = || {
-            assert!(b.poll().is_empty());
-            b.context.counters()[name] == count
-        };
-        let came = wait_until(is_there);
-        assert!(came, "{name}: {:?}", b.context.counters());
-    };
-    let send = |code, qpn| {
-        let packet = of_other_opcode(&flow, code, qpn);
-        stranger.send_to(&packet, (ip(16, 2), port)).unwrap();
-    };
+    // The peer's address, but another port.
+    let forger = Forger::new(16, 1, reliable);
+    let counted = |name, count| wait_for_counter(b, name, count);
+    let send = |code, qpn| forger.send(&of_other_opcode(&forger.flow, code, qpn));
     send(0x66, datagrams.qpn());
     counted("drop_unknown_opcode", 1);
     send(0x40, reliable);
@@ -610,29 +601,15 @@ fn a_packet_of_an_unknown_opcode_reaches_its_queue_pair() {
     assert_eq!(b.context.counters()["drop_malformed"], 0);
 }
 
-/// They use up neither the socket's buffer nor the driver's time once there are several.
+/// After several of them, they use neither the socket's buffer nor the driver's time.
 #[test]
 fn packets_that_no_queue_pair_takes_are_dropped_by_the_socket() {
     let pair = Pair::new(21, USUAL);
     let (b, qpn) = (&pair.b, pair.qp_b.qpn());
-    let stranger = UdpSocket::bind((ip(21, 1), 0)).unwrap();
-    let port = 4791 + common::slot_of(qpn) as u16;
-    let flow = Flow {
-        addresses: Addresses::of(ip(21, 1), ip(21, 2)).unwrap(),
-        source_port: stranger.local_addr().unwrap().port(),
-        destination_port: port,
-    };
-    let send = |packet: &[u8]| {
-        stranger.send_to(packet, (ip(21, 2), port)).unwrap();
-    };
-    let counted = |name: &str, count: u64| {
-        let is_there = || {
-            assert!(b.poll().is_empty());
-            b.context.counters()[name] == count
-        };
-        let came = wait_until(is_there);
-        assert!(came, "{name}: {:?}", b.context.counters());
-    };
+    let forger = Forger::new(21, 1, qpn);
+    let flow = forger.flow;
+    let send = |packet: &[u8]| forger.send(packet);
+    let counted = |name, count| wait_for_counter(b, name, count);
     let congestion = of_other_opcode(&flow, Opcode::Cnp.code(), qpn);
     (0..16).for_each(|_| send(&congestion));
     counted("drop_unknown_service", 16);
@@ -656,20 +633,13 @@ fn packets_that_no_queue_pair_takes_are_dropped_by_the_socket() {
     assert_eq!(b.context.counters()["drop_unknown_service"], 16);
 }
 
-/// A WRITE's packet as a READ's: with a payload, where a READ has none.
+/// The packet is a WRITE's with the opcode of a READ, which has no payload.
 #[test]
 fn a_read_request_with_a_payload_ends_the_connection() {
     let pair = Pair::new(17, USUAL);
-    let stranger = UdpSocket::bind((ip(17, 1), 0)).unwrap();
-    let port = 4791 + common::slot_of(pair.qp_b.qpn()) as u16;
-    let flow = Flow {
-        addresses: Addresses::of(ip(17, 1), ip(17, 2)).unwrap(),
-        source_port: stranger.local_addr().unwrap().port(),
-        destination_port: port,
-    };
+    let forger = Forger::new(17, 1, pair.qp_b.qpn());
     let read = Opcode::RcReadRequest.code();
-    let packet = of_other_opcode(&flow, read, pair.qp_b.qpn());
-    stranger.send_to(&packet, (ip(17, 2), port)).unwrap();
+    forger.send(&of_other_opcode(&forger.flow, read, pair.qp_b.qpn()));
     let is_over = |qp: &SoftQp| {
         let over = || {
             assert!(pair.a.poll().is_empty() && pair.b.poll().is_empty());
@@ -696,7 +666,7 @@ fn a_connection_sends_from_the_udp_port_of_its_slot() {
         ..end.local_address()
     };
     let dest = Qpn::new(77).unwrap();
-    to_rts(
+    connect_to(
         &qp,
         address,
         dest,
@@ -723,7 +693,7 @@ fn a_connection_sends_from_the_udp_port_of_its_slot() {
 }
 
 #[test]
-fn the_port_says_what_it_is() {
+fn the_port_has_the_attributes_of_roce_v2() {
     let end = end(10, 1);
     let port = end.context.port(PortNum::ONE).unwrap();
     assert_eq!(port.link_layer, LinkLayer::Ethernet);
@@ -750,7 +720,7 @@ fn an_ipv6_address_is_its_gid() {
 }
 
 #[test]
-fn what_the_port_does_not_reach_it_refuses_by_name() {
+fn unreachable_addresses_are_refused() {
     let local = End::new(MEMORY);
     for service in [QpType::Rc, QpType::Uc] {
         let error = connect_error(&local, service, end_gid(12, 2));
@@ -782,9 +752,9 @@ fn what_the_port_does_not_reach_it_refuses_by_name() {
     );
 }
 
-/// A socket could be bound to most of them, and would take packets that are not for this device.
+/// Sockets can be bound to most of these addresses, but would receive packets for others.
 #[test]
-fn what_is_no_address_of_a_host_is_refused_by_name() {
+fn addresses_of_more_or_less_than_one_host_are_refused() {
     for (at, what) in [
         ("0.0.0.0", "the unspecified address"),
         ("::", "the unspecified address"),
@@ -829,7 +799,7 @@ fn to_the_same_address_the_way_is_shared_memory() {
     });
 }
 
-/// Posting is no turn: the engine has to serve the peer of who only posts.
+/// Posting only sends: the engine serves the peer of a program that never polls.
 #[test]
 fn a_side_that_posts_and_never_polls_serves_its_peer() {
     let (a, b) = (end(41, 1), end(41, 2));
@@ -843,8 +813,8 @@ fn a_side_that_posts_and_never_polls_serves_its_peer() {
         timeout: 16,
         ..USUAL
     };
-    to_rts(&qp_a, b.local_address(), qp_b.qpn(), how);
-    to_rts(&qp_b, a.local_address(), qp_a.qpn(), how);
+    connect_to(&qp_a, b.local_address(), qp_b.qpn(), how);
+    connect_to(&qp_b, a.local_address(), qp_a.qpn(), how);
     let is_served = AtomicBool::new(false);
     let posted = AtomicU32::new(0);
     std::thread::scope(|scope| {

@@ -1,43 +1,21 @@
-//! What a driver may change of a connection that is there: RTR to RTS, SQD, other timers and retries.
+//! Modify QP of a connection: RTR to RTS, SQD, other timers and retry counts.
 
 mod lab;
 
-use adverb_transport::{
-    Completion, Payload, RcConfig, RcQp, ReceiveWork, RequesterConfig, SendWork, Work,
-};
+use adverb_transport::{RcConfig, RcQp, RequesterConfig, Work};
 use adverb_units::{Span, Time};
-use adverb_verbs::{
-    AckTimeout, Psn, QpAttr, QpState, RetryCount, RnrTimer, SendFlags, WcStatus, WrId,
-};
-use adverb_wire::{Extension, Opcode, Syndrome};
-use lab::memory::{REMOTE, pieces};
+use adverb_verbs::{AckTimeout, Psn, QpAttr, QpState, RetryCount, RnrTimer, WcStatus};
+use adverb_wire::Syndrome;
+use lab::memory::{REMOTE, piece};
+use lab::steps::{receive, statuses, syndromes, work};
 use lab::{Fate, Lab, Side, config, connected, quiet};
 
-fn post(lab: &mut Lab<RcQp>, id: u64, work: Work) {
-    let payload = Payload::Memory(pieces(0, 8));
-    let request = SendWork {
-        wr_id: WrId(id),
-        work,
-        payload,
-        flags: SendFlags::SIGNALED,
-    };
-    lab.a.qp.post_send(request, &lab.a.memory).unwrap();
-}
-
-fn receive(id: u64) -> ReceiveWork {
-    ReceiveWork {
-        wr_id: WrId(id),
-        pieces: pieces(4096, 8),
-    }
-}
-
-fn statuses(completions: &[Completion]) -> Vec<(u64, WcStatus)> {
-    let pair = |c: &Completion| (c.work.wr_id.0, c.work.status);
-    completions.iter().map(pair).collect()
+fn post(lab: &mut Lab<RcQp>, id: u64, operation: Work) {
+    lab::steps::post(lab, work(id, operation, piece(0, 8)));
 }
 
 #[test]
-fn a_connection_that_only_listened_can_be_made_to_send() {
+fn a_connection_in_rtr_receives_and_sends_after_rts() {
     let listening = |side| RcConfig {
         requester: RequesterConfig {
             first_psn: Psn::new(0),
@@ -51,14 +29,9 @@ fn a_connection_that_only_listened_can_be_made_to_send() {
         &config(Side::B),
         Box::new(|_| Fate::Pass),
     );
-    // What it takes from the peer stays.
-    lab.a.qp.post_receive(receive(3)).unwrap();
-    let send = SendWork {
-        wr_id: WrId(2),
-        work: Work::Send,
-        payload: Payload::Memory(pieces(0, 8)),
-        flags: SendFlags::SIGNALED,
-    };
+    // It already receives from the peer.
+    lab.a.qp.post_receive(receive(3, 8)).unwrap();
+    let send = work(2, Work::Send, piece(0, 8));
     lab.b.qp.post_send(send, &lab.b.memory).unwrap();
     lab.run();
     lab.a
@@ -72,7 +45,7 @@ fn a_connection_that_only_listened_can_be_made_to_send() {
 }
 
 #[test]
-fn while_held_no_request_begins() {
+fn no_request_begins_in_sqd() {
     let mut lab = quiet();
     lab.a.qp.modify(&QpAttr::to(QpState::Sqd));
     post(&mut lab, 1, Work::Write(REMOTE));
@@ -84,7 +57,7 @@ fn while_held_no_request_begins() {
 }
 
 #[test]
-fn while_held_the_request_that_has_begun_is_finished_and_those_behind_it_wait() {
+fn a_request_that_has_begun_is_finished_in_sqd() {
     let mut lab = quiet();
     post(&mut lab, 1, Work::Send);
     post(&mut lab, 2, Work::Write(REMOTE));
@@ -92,7 +65,7 @@ fn while_held_the_request_that_has_begun_is_finished_and_those_behind_it_wait() 
         assert!(lab.step());
     }
     lab.a.qp.modify(&QpAttr::to(QpState::Sqd));
-    lab.receive_after(Side::B, Span::from_us(1), receive(5));
+    lab.receive_after(Side::B, Span::from_us(1), receive(5, 8));
     lab.run();
     assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::Success)]);
     lab.a.qp.modify(&QpAttr::to(QpState::Rts));
@@ -102,7 +75,7 @@ fn while_held_the_request_that_has_begun_is_finished_and_those_behind_it_wait() 
 }
 
 #[test]
-fn new_retries_and_timeouts_count_from_the_next_wait_on() {
+fn new_retry_counts_and_timeouts_apply_to_the_next_request() {
     let mut lab = connected(&config(Side::A), &config(Side::B), Box::new(|_| Fate::Drop));
     let timeout = AckTimeout::new(2);
     let mut attr = QpAttr::default();
@@ -117,25 +90,21 @@ fn new_retries_and_timeouts_count_from_the_next_wait_on() {
 }
 
 #[test]
-fn the_peer_is_told_the_new_rnr_timer() {
+fn rnr_naks_have_the_new_timer() {
     let mut lab = quiet();
     let timer = RnrTimer::new(9).unwrap();
     let mut attr = QpAttr::default();
     attr.min_rnr_timer = Some(timer);
     lab.b.qp.modify(&attr);
-    lab.receive_after(Side::B, Span::from_us(20), receive(5));
+    lab.receive_after(Side::B, Span::from_us(20), receive(5, 8));
     post(&mut lab, 1, Work::Send);
     lab.run();
-    let told = lab.sent.iter().find_map(|s| match s.headers.extension {
-        Extension::Ack(aeth) if s.headers.bth.opcode == Opcode::RcAck => Some(aeth.syndrome),
-        _ => None,
-    });
-    assert_eq!(told, Some(Syndrome::RnrNak(timer)));
+    assert_eq!(syndromes(&lab)[0], Syndrome::RnrNak(timer));
     assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::Success)]);
 }
 
 #[test]
-fn a_drained_connection_takes_another_limit_of_reads() {
+fn max_rd_atomic_can_be_changed_in_sqd() {
     let mut config_a = config(Side::A);
     config_a.requester.max_reads = 0;
     let mut lab = connected(&config_a, &config(Side::B), Box::new(|_| Fate::Pass));

@@ -324,23 +324,11 @@ impl Connection {
         }
         let (ring, position) = (attached.ring, attached.next);
         if length > ring.capacity(position) {
-            self.arrive(
-                Arrival {
-                    status: WcStatus::LocLenErr.code() as u8,
-                    ..Arrival::default()
-                },
-                flags,
-            );
+            self.arrive(Arrival::failed(WcStatus::LocLenErr), flags);
             return Attempt::Done(self.fail_responder(WcStatus::RemInvReqErr));
         }
         if self.scatter(source, ring, position).is_none() {
-            self.arrive(
-                Arrival {
-                    status: WcStatus::LocProtErr.code() as u8,
-                    ..Arrival::default()
-                },
-                flags,
-            );
+            self.arrive(Arrival::failed(WcStatus::LocProtErr), flags);
             return Attempt::Done(self.fail_responder(WcStatus::RemOpErr));
         }
         self.arrive(

@@ -26,6 +26,9 @@
 
 use std::marker::PhantomData;
 
+use adverb_transport::LocalPiece;
+use adverb_verbs::{Lkey, Sge, WcStatus};
+
 use crate::shm::sync::{AtomicU64, Ordering};
 
 const EMPTY: u64 = 0;
@@ -53,6 +56,26 @@ pub struct Piece {
     pub lkey: u32,
 }
 
+impl From<&Sge<'_>> for Piece {
+    fn from(sge: &Sge<'_>) -> Self {
+        Piece {
+            addr: sge.addr(),
+            length: sge.length(),
+            lkey: sge.lkey().0,
+        }
+    }
+}
+
+impl From<Piece> for LocalPiece {
+    fn from(piece: Piece) -> Self {
+        LocalPiece {
+            addr: piece.addr,
+            length: piece.length,
+            lkey: Lkey(piece.lkey),
+        }
+    }
+}
+
 /// The completion of a receive request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
@@ -70,6 +93,14 @@ const WITH_IMM: u64 = 1;
 const IS_WRITE: u64 = 2;
 
 impl Arrival {
+    /// Returns the completion of a failed receive request.
+    pub fn failed(status: WcStatus) -> Self {
+        Arrival {
+            status: status.code() as u8,
+            ..Arrival::default()
+        }
+    }
+
     fn pack(self) -> u64 {
         let flags = if self.imm.is_some() { WITH_IMM } else { 0 };
         let flags = flags | if self.is_write { IS_WRITE } else { 0 };

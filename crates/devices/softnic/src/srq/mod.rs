@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use adverb_transport::{LocalPiece, ReceiveWork, SharedReceives};
 use adverb_verbs::{
-    AsyncEvent, CreateError, Lkey, ModifySrqError, PostError, PostErrorCause, Qpn, QuerySrqError,
+    AsyncEvent, CreateError, ModifySrqError, PostError, PostErrorCause, Qpn, QuerySrqError,
     RecvRequest, SharedReceiveQueue, SrqAttr, SrqCaps, SrqId, WcStatus, WorkCompletion, WrId,
 };
 use spin::mutex::SpinMutex;
@@ -154,12 +154,7 @@ impl SrqInner {
         }
         let slot = state.free.pop().ok_or(full)?;
         state.wr_ids[usize::from(slot)] = request.wr_id.0;
-        let pieces = request.sges.iter().map(|sge| Piece {
-            addr: sge.addr(),
-            length: sge.length(),
-            lkey: sge.lkey().0,
-        });
-        self.post(state, slot, pieces);
+        self.post(state, slot, request.sges.iter().map(Piece::from));
         Ok(())
     }
 
@@ -310,11 +305,7 @@ impl SrqInner {
         let held = state.take_held(index as u16);
         let was_held = !held.is_empty();
         for held in held {
-            let flushed = Arrival {
-                status: WcStatus::WrFlushErr.code() as u8,
-                ..Arrival::default()
-            };
-            state.complete(held, flushed);
+            state.complete(held, Arrival::failed(WcStatus::WrFlushErr));
             state.let_go(held, peer);
         }
         self.note_busy(&state);
@@ -371,11 +362,7 @@ impl SharedReceives for OwnReceives {
         let ticket = self.srq.ring.take(self.holder)?;
         let requests = &self.srq.requests;
         let position = ticket.request(requests.slots);
-        let pieces = requests.ring.pieces(position).map(|piece| LocalPiece {
-            addr: piece.addr,
-            length: piece.length,
-            lkey: Lkey(piece.lkey),
-        });
+        let pieces = requests.ring.pieces(position).map(LocalPiece::from);
         Some(ReceiveWork {
             wr_id: WrId(position),
             pieces: pieces.collect(),

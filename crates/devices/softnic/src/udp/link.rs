@@ -10,7 +10,7 @@ use adverb_transport::{
     Solicited, Work,
 };
 use adverb_units::Time;
-use adverb_verbs::{Lkey, QpAttr, QpState, SendFlags, SendRequest, WcOpcode, WcStatus, WrId};
+use adverb_verbs::{QpAttr, QpState, SendFlags, SendRequest, WcOpcode, WcStatus, WrId};
 
 use super::datagrams::Target;
 use super::delayed_ack::{Caller, DelayedAck};
@@ -143,11 +143,7 @@ impl Link {
         };
         let ring = self.qp.receive_ring();
         while ahead.passed - ahead.completed < RECEIVES_AHEAD && ring.is_posted(ahead.passed) {
-            let pieces = ring.pieces(ahead.passed).map(|piece| LocalPiece {
-                addr: piece.addr,
-                length: piece.length,
-                lkey: Lkey(piece.lkey),
-            });
+            let pieces = ring.pieces(ahead.passed).map(LocalPiece::from);
             let receive = ReceiveWork {
                 wr_id: WrId(ahead.passed),
                 pieces: pieces.collect(),

@@ -1,4 +1,4 @@
-//! Single steps of a test with two RC queue pairs: what A asks for, and packets that it never sent.
+//! Single steps of a test with two RC queue pairs: requests of A, and forged packets.
 
 use adverb_transport::{Completion, DropReason, Payload, RcQp, ReceiveWork, SendWork, Work};
 use adverb_verbs::{Psn, SendFlags, WcStatus, WrId};
@@ -7,7 +7,7 @@ use adverb_wire::{Bth, Extension, Opcode, Packet, PacketHeaders, Syndrome};
 use super::memory::pieces;
 use super::{Lab, Sent, Side, config};
 
-/// The path MTU of these.
+/// The path MTU of the queue pairs.
 pub const MTU: usize = 256;
 
 pub fn work(id: u64, work: Work, payload: Payload) -> SendWork {
@@ -23,12 +23,15 @@ pub fn post(lab: &mut Lab<RcQp>, request: SendWork) {
     lab.a.qp.post_send(request, &lab.a.memory).unwrap();
 }
 
-pub fn post_receive(lab: &mut Lab<RcQp>, id: u64, length: usize) {
-    let work = ReceiveWork {
+pub fn receive(id: u64, length: usize) -> ReceiveWork {
+    ReceiveWork {
         wr_id: WrId(id),
         pieces: pieces(id as usize * 4096, length),
-    };
-    lab.b.qp.post_receive(work).unwrap();
+    }
+}
+
+pub fn post_receive(lab: &mut Lab<RcQp>, id: u64, length: usize) {
+    lab.b.qp.post_receive(receive(id, length)).unwrap();
 }
 
 pub fn statuses(completions: &[Completion]) -> Vec<(u64, WcStatus)> {
@@ -49,7 +52,7 @@ pub fn syndromes(lab: &Lab<RcQp>) -> Vec<Syndrome> {
     acks.collect()
 }
 
-/// A packet that a peer would not send, straight to B.
+/// Passes a forged packet to B.
 pub fn inject(
     lab: &mut Lab<RcQp>,
     opcode: Opcode,
