@@ -237,7 +237,7 @@ pub(crate) fn fail_receiver(port: &Port, index: u32) {
     port.wake.wake();
 }
 
-/// The receiving side of a UD queue pair with receives of its own.
+/// The receiving side of a UD queue pair without a shared receive queue.
 #[derive(Debug)]
 pub(crate) struct Datagrams {
     /// Index of its queue pair in the port's table.

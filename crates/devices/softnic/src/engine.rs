@@ -3,8 +3,8 @@
 //! It wakes up when a peer dies (pidfd); when a peer reports a fault, or posts a receive for which a request
 //! waits (FIFO); every millisecond while requests wait for a peer and no thread polls; and when packets arrive
 //! that no thread receives. It runs tasks in the device's network namespace ([`crate::shm::tasks`]). It does
-//! not compete with a polling thread: if a thread has driven the port since the last tick, the engine goes back
-//! to sleep and ignores the socket.
+//! not compete with a polling thread: if a thread has driven the port since the last tick, the engine sleeps
+//! again and ignores the socket.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,5 +1,5 @@
-//! Atomic operations beyond what the conformance suite can see: with the owner's own instructions,
-//! and where a side is to have no such operations in flight.
+//! Atomic operations beyond the conformance suite: together with the owner's own atomic instructions, and with
+//! `max_rd_atomic` or `max_dest_rd_atomic` 0.
 #![allow(unsafe_code)]
 
 mod common;
@@ -24,7 +24,7 @@ fn add(end: &End, qp: &SoftQp, operation: Operation) -> WcStatus {
     end.poll_one("an atomic").status
 }
 
-/// `AtomicCap::System`: the owner of the word uses its CPU's atomics meanwhile.
+/// `AtomicCap::System`: the owner of the word uses its CPU's atomics at the same time.
 #[test]
 fn additions_of_a_requester_and_of_the_owners_cpu_all_count() {
     isolated(
@@ -54,7 +54,7 @@ fn additions_of_a_requester_and_of_the_owners_cpu_all_count() {
     );
 }
 
-/// Brings `qp` to RTS, letting `out` READs and atomics go out and `into` come in.
+/// Moves `qp` to RTS, with at most `out` READs and atomics in flight to the peer and `into` from it.
 fn connect_with_depths(end: &End, qp: &SoftQp, dest: &SoftQp, (out, into): (u8, u8)) {
     qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
         .unwrap();

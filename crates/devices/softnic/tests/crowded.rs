@@ -1,4 +1,4 @@
-//! Completion queues of so many queue pairs that a poll looks at marked ones only.
+//! Completion queues with many queue pairs, where a poll looks only at marked queue pairs.
 
 mod common;
 

@@ -23,7 +23,7 @@ const STARTS: usize = 200;
 /// Bounds the attempts: of those most are refused while the decoy is in the directory's place.
 const ATTEMPTS: usize = 1000 * STARTS;
 
-/// Longest time from one exchange to the next, about that of a start.
+/// Longest time from one exchange to the next, about as long as a start takes.
 const LONGEST_MICROS: u64 = 200;
 
 /// A file in each directory that nobody removes.

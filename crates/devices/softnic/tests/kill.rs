@@ -269,7 +269,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        // As in a C program: whoever writes to a pipe that the victim read from would die.
+        // As in a C program, writing to a pipe after the victim's death is fatal.
         // SAFETY: sets a default disposition; no handler is involved.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         let (end, bystander) = (End::new(Bytes::kib(64)), End::new(Bytes::kib(4)));
@@ -695,7 +695,7 @@ fn within_bound<T>(what: &str, call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Stops a victim in the middle of a SEND; resets and destroys the queue pair meanwhile.
+/// Stops a victim in the middle of a SEND, and resets and destroys the queue pair.
 fn stopped_after(scene: &Scene, k: u64) -> Result<bool, String> {
     let mut victim = Victim::start("SendInline");
     let here = &scene.end;
@@ -752,7 +752,7 @@ fn stopped_after(scene: &Scene, k: u64) -> Result<bool, String> {
 }
 
 impl Scene {
-    /// A ping while completions of others, for which `is_other` holds, may come in between.
+    /// A ping. Completions for which `is_other` holds may arrive in between.
     fn ping_among(&self, is_other: impl Fn(&WorkCompletion) -> bool) {
         let stray = self.end.poll();
         assert!(stray.iter().all(is_other), "{stray:?}");

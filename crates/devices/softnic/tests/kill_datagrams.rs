@@ -26,11 +26,11 @@ use common::{
 
 /// Receives of the queue pair that all send to.
 const RECEIVES: u64 = 16;
-/// The same under load: so many that senders nearly always find one.
+/// The same under load: enough that senders nearly always find one.
 const LOAD_RECEIVES: u64 = 512;
 /// Room of a receive, with the header.
 const ROOM: u64 = 4096;
-/// Bytes beyond the usual of messages under load: who copies for longer is more often killed then.
+/// Additional bytes of messages under load: a sender that copies longer is killed there more often.
 const LOAD_LENGTH: u64 = 3600;
 const LOAD_SENDERS: u64 = 100;
 const GRH: u64 = 40;
@@ -56,7 +56,7 @@ fn message(who: u64, n: u64) -> Vec<u8> {
     bytes
 }
 
-/// One who sends datagrams.
+/// A sender of datagrams.
 struct Client<'e> {
     end: &'e End,
     cq: SoftCq,
@@ -236,7 +236,7 @@ impl<'e> Server<'e> {
         self.last.retain(|(_, who), _| *who == BYSTANDER);
     }
 
-    /// Takes what is there, and checks it; who sent it.
+    /// Takes and checks the messages that have arrived; returns their senders.
     fn take(&mut self) -> Vec<u64> {
         let all = self.end.poll();
         all.iter()

@@ -310,7 +310,7 @@ fn a_producer_that_dies_with_the_event_in_its_hands_leaves_no_sleeper() {
 const RECEIVING: u64 = 3;
 const TAKEN_BACK: u64 = 0;
 
-/// A responder's memory, lent to a requester for as long as the phase says so.
+/// A responder's memory, which a requester may access in a receiving phase.
 struct Lent {
     phase: AtomicU64,
     busy: Busy,
@@ -431,7 +431,7 @@ struct Inbox {
 
 /// Receives of the ring. Its spare cells make no difference to what is checked.
 const INBOX_SLOTS: usize = 1;
-/// Lines of a cell: its header, room for a message of sender 2, and what goes before one.
+/// Number of lines of a cell: header, message of sender 2, and front.
 const CELL_LINES: usize = DatagramRing::lines_per_cell(16);
 
 impl Inbox {
@@ -493,7 +493,7 @@ impl Inbox {
         Some(position)
     }
 
-    /// Owner: reads what is in a cell and frees it; who sent it.
+    /// Owner: reads the message in a cell and frees the cell; returns the sender.
     fn empty(&self, cell: Cell) -> u32 {
         let arrived = self.ring().message(cell);
         // SAFETY: as above.
@@ -678,7 +678,7 @@ fn a_shared_slot_is_posted_again_while_another_requester_looks_for_one() {
             let queue = queue.clone();
             thread::spawn(move || queue.send(holder).map(|ticket| ticket.position))
         });
-        // The owner goes along behind them: what has completed is posted again, in the same slot.
+        // The owner follows: it posts completed requests again, in the same slot.
         let first = Ticket {
             position: 1,
             slot: 0,

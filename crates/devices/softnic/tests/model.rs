@@ -403,7 +403,7 @@ impl<'l> Side<'l> {
         self.operations
     }
 
-    /// New queue pairs, or the old ones reset.
+    /// Creates new queue pairs, or resets the existing ones.
     fn connect_all(&mut self, life: u64) {
         if self.planner.random.chance(50) || life == 0 {
             let sizes = self.planner.sizes;
@@ -728,7 +728,7 @@ fn operations() -> u64 {
     std::env::var("ADVERB_MODEL_OPS").map_or(600_000, |n| n.parse().expect("a number"))
 }
 
-/// Queue sizes change with the seed, so one test goes through several.
+/// Queue sizes depend on the seed, so one test covers several.
 const SEEDS: u64 = 6;
 
 #[test]
@@ -777,7 +777,7 @@ fn two_processes_do_what_the_model_does() {
     });
 }
 
-/// The other side, in a process of its own.
+/// The other side, in a separate process.
 fn play_other() {
     let seed = std::env::var(SEED).unwrap().parse().unwrap();
     let mut link = Lines(std::io::stdin().lock(), std::io::stdout());

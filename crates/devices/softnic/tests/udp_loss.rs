@@ -18,7 +18,7 @@ use common::network::{Faults, How, Network, connect_to};
 use common::{End, Random, not_run};
 
 const MEMORY: Bytes = Bytes::mib(1);
-/// Requests in flight together, each with a place of its own in both memories.
+/// Number of requests in flight, each with a separate place in both memories.
 const BATCH: u64 = 8;
 const BATCHES: u64 = 15;
 /// Length of such a place.
@@ -62,7 +62,7 @@ impl Pair {
             let now = Instant::now();
             assert!(now < deadline, "{} and {}", sent.len(), received.len());
             if sent.len() + received.len() == ended {
-                // The tests beside this one need the cores, too.
+                // Other tests need the cores, too.
                 std::thread::sleep(Duration::from_micros(50));
             }
         }

@@ -86,7 +86,7 @@ impl Foreign {
     }
 }
 
-/// The type of service or traffic class that the kernel tells of what it has received.
+/// Returns the type of service or traffic class of a received packet, which the kernel reports.
 fn class_of(header: &libc::msghdr) -> Option<u8> {
     // SAFETY: the kernel wrote whole control messages to the room that the header names; the macros do
     // not leave them. Of IPv4 the value is a byte, of IPv6 an int.
@@ -189,7 +189,7 @@ fn each_has_its_own(network: &Network) {
     let handles: Vec<SoftAh> = datagrams.map(|class| handle(class).unwrap()).into();
     let (mut seen, mut by_lane) = (BTreeSet::new(), BTreeSet::new());
     let deadline = Instant::now() + Duration::from_secs(30);
-    // Of RC, the packets that the window holds; later ones are retransmissions.
+    // RC: as many packets as the window holds; later packets are retransmissions.
     let mut requests = 0..8;
     while seen.len() < expected.len() || by_lane.len() < qps.len() {
         assert!(Instant::now() < deadline, "{seen:x?}, by lane {by_lane:x?}");

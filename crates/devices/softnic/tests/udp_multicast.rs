@@ -217,7 +217,7 @@ fn members_on_both_hosts(
                 .iter()
                 .for_each(|member| member.expect(sender.qp.qpn(), byte));
         }
-        // And back: this one's answer goes to the others and to itself.
+        // In the other direction: its reply is delivered to the others and to itself.
         let [near, far, fellow] = &members;
         network.on(1, || far.send(here, 77));
         [near, far, fellow]

@@ -114,7 +114,7 @@ fn messages_of_uc_arrive_whole_or_not_at_all() {
     assert_eq!(a.context.counters()["resent_pkts_retry"], 0);
 }
 
-/// A UD queue pair in RTS at an address of its own.
+/// A UD queue pair in RTS at a separate address.
 struct Node {
     end: End,
     qp: SoftQp,
@@ -214,7 +214,7 @@ fn a_stranger_at_the_own_address_gets_datagrams_over_udp() {
         let here = Node::new(6, 1);
         let own = std::env::var("ADVERB_SHM").unwrap();
         let elsewhere = tempfile::tempdir().unwrap();
-        // SAFETY: this test is alone in its process, and nobody reads the environment meanwhile.
+        // SAFETY: this test is alone in its process, and no other thread reads the environment during the call.
         unsafe { std::env::set_var("ADVERB_SHM", elsewhere.path()) };
         let stranger = Node::new(6, 1);
         // SAFETY: as above.

@@ -98,7 +98,7 @@ impl Scene {
         }
     }
 
-    /// Where the message stands in a receive, and how long it may be.
+    /// Offset and maximum length of the message in a receive.
     fn front(&self) -> usize {
         self.ah.as_ref().map_or(0, |_| GRH)
     }

@@ -163,7 +163,7 @@ fn a_request_of_an_unknown_opcode_is_invalid_in_its_turn() {
     assert_eq!(counters.dropped_in_all(), 4);
 }
 
-/// Which service an opcode is of says its upper three bits; a queue pair of another is silent.
+/// The upper three bits of an opcode are the service. A queue pair of another service does not respond.
 #[test]
 fn an_unknown_opcode_of_another_service_is_dropped_in_silence() {
     let mut lab = quiet();
@@ -425,7 +425,7 @@ fn acknowledgements_count_messages_and_carry_no_credits() {
 
 // --- retries (9.9.2)
 
-/// Two retries, of which each message needs both.
+/// Each message needs both of its two retries.
 #[test]
 fn both_retry_counters_begin_anew_with_each_message_that_is_done() {
     let mut a = config(Side::A);

@@ -19,7 +19,7 @@ fn expected(row: &Row, lossless: f64, loss: u64) -> f64 {
     payload * 8. / average / 1e3
 }
 
-/// Where the table stands for readers.
+/// The page that contains the table.
 const PAGE: &str = include_str!("../../../../docs/transport.md");
 
 #[test]

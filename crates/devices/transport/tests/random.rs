@@ -2,7 +2,7 @@
 //! model of memory and completions: over two million of them.
 //!
 //! `ADVERB_TRANSPORT_SEED=N` runs one seed again; a failure names its seed. `ADVERB_TRANSPORT_SEEDS=N`
-//! runs so many.
+//! runs N seeds.
 
 mod harness;
 mod lab;

@@ -1,4 +1,4 @@
-//! RC, rule by rule: what goes over the wire, and how requests end.
+//! RC, rule by rule: the packets on the wire, and how requests complete.
 
 mod lab;
 

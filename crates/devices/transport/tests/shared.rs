@@ -114,7 +114,7 @@ fn a_failing_connection_flushes_the_receive_that_it_has_begun_and_no_other() {
     let queue = Queue::default();
     let mut lab = lane(&queue);
     (0..3).for_each(|id| queue.post(id, 1000));
-    // Of the message's four packets the last ones are lost.
+    // The last packets of the message are lost.
     let mut seen = 0;
     lab.rule(move |s| {
         let is_send = s.headers.bth.opcode.verb() == Verb::Send;

@@ -251,7 +251,7 @@ fn wrong_memory_stops_the_send_queue_until_it_is_resumed() {
     let ended: Vec<_> = lab.a.completions.iter().map(|c| c.work.status).collect();
     assert_eq!(ended, [WcStatus::LocProtErr, WcStatus::WrFlushErr]);
     assert_eq!(lab.a.qp.state(), QpState::Sqe);
-    // What is posted now is flushed; receiving goes on.
+    // Requests posted now are flushed; the queue pair continues to receive.
     post(&mut lab, 3, Work::Write(REMOTE), piece(0, 8));
     let receive = ReceiveWork {
         wr_id: WrId(4),
@@ -313,7 +313,7 @@ fn random_faults_lose_messages_but_never_mix_them() {
             4 if reorders => Fate::Delay(Span::from_us(3)),
             _ => Fate::Pass,
         }));
-        // Each message says its number in every byte, and a length of its own.
+        // Every byte of a message is its number, and each message has a different length.
         let lengths: Vec<_> = (0..MESSAGES).map(|_| random.below(1000) as usize).collect();
         for (id, &length) in lengths.iter().enumerate() {
             post_receive(&mut lab, id as u64, 1024);

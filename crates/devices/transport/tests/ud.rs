@@ -175,7 +175,7 @@ fn a_driver_may_place_messages_itself() {
             }
         })
     };
-    // A request of its own is not used.
+    // Its own receive request is not used.
     receive(&mut b, 1, 64);
     assert_eq!(give(&mut b, QKEY, 8), Ok(()));
     assert_eq!(give(&mut b, QKEY, 7), Err(DropReason::ReceiverNotReady));

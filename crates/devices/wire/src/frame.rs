@@ -183,7 +183,7 @@ impl<'a> Frame<'a> {
     /// Parses the payload of an Ethernet frame.
     ///
     /// # Errors
-    /// As [`Frame::parse`], or the EtherType is not that of IP.
+    /// As [`Frame::parse`], or the EtherType is not IP's.
     pub fn parse_ethernet(bytes: &'a [u8]) -> Result<Self, WireError> {
         let (header, rest) = split::<ETHERNET>("Ethernet", bytes)?;
         match be16(header, 12) {

@@ -1,6 +1,6 @@
 //! Completion queues.
 //!
-//! A completion queue has no ring of its own. Polling takes completions from the rings of its queue pairs.
+//! A completion queue has no ring. Polling takes completions from the rings of its queue pairs.
 //! Completions of send requests are in a ring per queue pair in private memory (`send_ring`), because the
 //! requester's CPU carries the requests out. Completions of receives are in the receive rings, whose producer
 //! is the connected peer (`ring`) or any sender (`datagram_ring`). So any number of processes produce

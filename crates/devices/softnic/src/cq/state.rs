@@ -229,7 +229,7 @@ impl CqState {
             taken += member.take_received(&mut into[taken..]);
             member.is_ready = taken == into.len();
             if member.is_ready {
-                // It may have more completions, which are taken after those of the other queue pairs.
+                // It may have more completions. The other queue pairs are polled first.
                 marked.ready.push_back(index);
             }
         }

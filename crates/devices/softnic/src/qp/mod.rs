@@ -36,7 +36,7 @@ mod udp;
 mod unreliable;
 
 /// Maximum number of outstanding READs and atomics (`max_qp_rd_atom`). This device completes each before it begins
-/// the next, so the number only tells whether there may be any.
+/// the next, so the number only determines whether they are allowed.
 pub(crate) const MAX_RD_ATOM: u8 = 16;
 
 const ATTR_LIMITS: AttrLimits = AttrLimits {

@@ -1,4 +1,4 @@
-//! Posts requests, and carries out waiting ones.
+//! Posts requests, and carries out waiting requests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

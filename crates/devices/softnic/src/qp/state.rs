@@ -114,7 +114,7 @@ impl QpInner {
         self.flush_receives(&recv, srq::PeerActivity::from_idle(is_idle));
     }
 
-    /// Flushes the receives of this queue pair: those that it took from a shared queue, or all of its own.
+    /// Flushes the receives of this queue pair: the receives that it took from a shared receive queue, or its own queue.
     pub(super) fn flush_receives(&self, recv: &RecvProducer, peer: srq::PeerActivity) {
         let Some(srq) = &self.srq else {
             let end = recv.first + recv.posted;

@@ -14,7 +14,7 @@ use crate::requester::{Attempt, SendOutcome, Sender, Source};
 use crate::udp::is_udp_handle;
 
 impl QpInner {
-    /// Carries out a request that was accepted in RTS, or appends it to the waiting ones.
+    /// Carries out a request that was accepted in RTS, or appends it to the waiting requests.
     #[inline(never)] // keeps the posting of connections small
     pub(super) fn send_unreliably(
         self: &Arc<Self>,

@@ -264,7 +264,7 @@ impl CachedDestination {
         (self.phase() == phase).then_some(inlet)
     }
 
-    /// Returns offset and number of slots of the queue pair's ring: its own, or that of its shared receive queue.
+    /// Returns offset and number of slots of the queue pair's ring, or of its shared receive queue's ring.
     fn mailbox(&self) -> Option<(u64, usize)> {
         let remote = self.remote();
         let slots = remote.ring_slots.load(Ordering::Relaxed);

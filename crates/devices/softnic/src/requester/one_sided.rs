@@ -71,8 +71,7 @@ impl Connection {
         };
         for sge in into {
             let target = std::ptr::with_exposed_provenance_mut(sge.addr() as usize);
-            // SAFETY: `Source::check` checked key and range of the destination, and `target` those of the
-            // peer's memory.
+            // SAFETY: `Source::check` checked key and range of the destination, and `target` checked the peer's memory.
             unsafe {
                 place(target, source, sge.length() as usize);
                 source = source.add(sge.length() as usize);

@@ -12,7 +12,7 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Makes an arena of which all of `range` is free. Both ends are multiples of the granule.
+    /// Makes an arena in which all of `range` is free. Both ends are multiples of the granule.
     pub(crate) fn new(range: Range<u64>) -> Self {
         debug_assert!(range.start.is_multiple_of(GRANULE) && range.end.is_multiple_of(GRANULE));
         Arena { free: vec![range] }

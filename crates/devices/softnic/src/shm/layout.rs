@@ -7,7 +7,7 @@
 //! CQ_TABLE  CqEntry × MAX_CQ      completion queues: how receive completions raise events
 //! MR_TABLE  MrEntry × MAX_MR      keys
 //! SRQ_TABLE SrqEntry × MAX_SRQ    shared receive queues, as requesters need them
-//! ARENA     receive rings: of connections, of datagrams, shared ones
+//! ARENA     receive rings of connections, of UD queue pairs and of shared receive queues
 //! ```
 //! The file is sparse: storage is allocated when entries and rings are first used. Words with different writers (the
 //! owner, the owner as requester, the connected peer) are on different cache lines.
@@ -83,7 +83,7 @@ const _: () = assert!(QP_TABLE.is_multiple_of(4096));
 pub(crate) struct Header {
     /// [`MAGIC`], stored last: the header is complete.
     pub(crate) magic: AtomicU64,
-    /// Random: distinguishes this owner of the slot from earlier ones.
+    /// Random: distinguishes this owner of the slot from earlier owners.
     pub(crate) epoch: AtomicU64,
     /// The owner's PID namespace (inode), in which `pid` is valid.
     pub(crate) pid_namespace: AtomicU64,
@@ -103,7 +103,7 @@ pub(crate) struct SenderEntry {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct QpEntry {
-    /// [`Phase`]: one load tells the peer whether the queue pair was reset since, and whether it receives.
+    /// [`Phase`]: with one load the peer learns whether the queue pair was reset, and whether it receives.
     pub(crate) phase: AtomicU64,
     /// Epoch of the port that it is connected to.
     pub(crate) dest_epoch: AtomicU64,
@@ -254,7 +254,7 @@ impl Duties {
     }
 }
 
-/// Whether the queue is armed, on a cache line of its own.
+/// Whether the queue is armed, on a separate cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct ArmedLine {

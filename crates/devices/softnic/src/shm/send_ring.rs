@@ -1,4 +1,4 @@
-//! Completions of one queue pair's send requests, in memory of its own process.
+//! Completions of one queue pair's send requests, in private memory of its process.
 //!
 //! There is one producer at a time (the holder of the queue pair's send lock) and one consumer (the holder of
 //! the completion queue's lock), so posting does not take the completion queue's lock. The ring cannot

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   owner: post              requester: take              owner: collect
-//!   word: POSTED(slot) ──CAS──► TAKEN(queue pair) ─────────► remembers who has the slot
+//!   word: POSTED(slot) ──CAS──► TAKEN(queue pair) ─────────► records the holder of the slot
 //!                               places the payload
 //!   slot: POSTED ─────────────► COMPLETED ─────────────────► completion; the slot is free again
 //! ```
@@ -171,7 +171,7 @@ impl<'a> SharedRing<'a> {
     }
 }
 
-/// The owner's operations, under a lock of its own.
+/// The owner's operations. The owner's threads exclude each other by a private lock.
 impl SharedRing<'_> {
     /// Empties the queue, whose memory may have been another queue's. Returns the first position, 1.
     pub fn clear(&self) -> u64 {

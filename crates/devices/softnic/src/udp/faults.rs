@@ -96,7 +96,7 @@ pub(super) enum Verdict {
     Drop,
 }
 
-/// Injects faults into packets, each of which has a route `W`.
+/// Injects faults into packets. `W` is the route of a packet.
 #[derive(Debug)]
 pub(super) struct FaultInjector<W> {
     source: FaultSource,
@@ -131,7 +131,7 @@ impl<W: Clone> FaultInjector<W> {
         }
     }
 
-    /// Decides what happens to the next packet. `alone` returns it as it is if passed on by itself, with its ICRC.
+    /// Decides what happens to the next packet. `alone` returns the packet with the ICRC that it has if it is sent alone.
     pub(super) fn judge(&mut self, route: &W, alone: impl Fn() -> Vec<u8>) -> Verdict {
         let faults = self.source.faults(&alone);
         if faults.contains(&Some(Fault::Loss)) {

@@ -39,7 +39,7 @@ pub(crate) trait Endpoint: Debug + Send + Sync {
     /// Returns its protection domain.
     fn domain(&self) -> u32;
 
-    /// Returns the protection domain of the memory of its receives: its own, or that of its shared receive queue.
+    /// Returns the protection domain of its receives: its own, or its shared receive queue's.
     fn receive_domain(&self) -> u32;
 
     /// Returns the maximum number of outstanding send requests.

@@ -188,7 +188,7 @@ impl RoceSocket {
     /// Sends `contents`, datagrams of `segment` bytes (the last may be shorter).
     ///
     /// # Errors
-    /// The kernel's; no datagram was sent. [`refuses_gso`] tells whether GSO will fail again.
+    /// The kernel's; no datagram was sent. [`refuses_gso`] returns whether GSO would fail again.
     pub(super) fn send(&self, to: Remote, contents: &[u8], segment: usize) -> io::Result<()> {
         let Remote { to, class } = to;
         self.set_traffic_class(class)?;

@@ -278,8 +278,8 @@ impl TxBatch {
         Room::Free
     }
 
-    /// Sends the packets of a refused batch one by one, with the ICRC of another identification: that of a packet
-    /// that is sent alone.
+    /// Sends the packets of a refused batch one by one. Each gets another ICRC, because the identification of a packet that
+    /// is sent alone is 0.
     #[cold]
     fn send_refused(&mut self, target: &Target, refusal: &io::Error) -> Room {
         if refuses_gso(refusal) {

@@ -33,7 +33,7 @@ const PACKETS: u64 = MESSAGE as u64 / 4096;
 const DEPTH: u64 = 16;
 const HOW: How = How {
     mtu: PathMtu::B4096,
-    timeout: 14, // 67 ms, four times of which the device waits
+    timeout: 14, // 67 ms; the device waits four times as long
     retries: 7,
 };
 
@@ -233,7 +233,7 @@ impl Forger {
         if kind == Kind::WrongIcrc {
             packet[length - 1] ^= 1;
         }
-        // A full queue of the network is no failure of the flood.
+        // Losses in a full network queue are part of the flood.
         let _ = self.socket.send_to(&packet[..length], self.to);
     }
 }

@@ -38,8 +38,8 @@ pub fn not_run(what: &str) {
     let _ = writeln!(std::io::stderr(), "\nNOT RUN: {what}");
 }
 
-/// Runs `body` in a process of its own, with a directory of its own for shared memory, and checks
-/// that nothing is left there in the end. `test` is the name of the calling test.
+/// Runs `body` in a separate process with a separate directory for shared memory, and checks that no files are left
+/// there. `test` is the name of the calling test.
 pub fn isolated(test: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         body();
@@ -82,7 +82,7 @@ pub fn child(role: &str) -> Command {
     command
 }
 
-/// A user who is not this one, and owns nothing.
+/// Another user, who owns no files.
 pub const NOBODY: u32 = 65534;
 
 /// As [`isolated_with`], for a body that runs processes as [`NOBODY`]: the directories of both users

@@ -47,7 +47,7 @@ impl Network {
         }
     }
 
-    /// Two namespaces that a wire joins; `Err` says why that cannot be had here.
+    /// Makes two namespaces joined by a wire; the error is the reason if that is not possible.
     pub fn wire(test: &str) -> Result<Self, String> {
         let ips = [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(10, 78, 0, host)));
         Self::wire_between(test, ips, "/24")
@@ -124,7 +124,7 @@ impl Network {
         AddressVector::new(self.gid(host), Lid(0), PortNum::ONE)
     }
 
-    /// Does something on a host, on a thread of its own.
+    /// Does something on a host, on a separate thread.
     pub fn on<T: Send>(&self, host: usize, work: impl FnOnce() -> T + Send) -> T {
         let Some(namespaces) = &self.namespaces else {
             return work();
@@ -158,13 +158,13 @@ impl Network {
         }
     }
 
-    /// Cuts the wire, or mends it.
+    /// Takes the wire down or up.
     pub fn set_wire(&self, state: &str) {
         let a = &self.namespaces.as_ref().expect("there is a wire")[0];
         run("ip", &format!("-n {a} link set v0 {state}")).unwrap();
     }
 
-    /// Has host 0 send at most at this rate, and keep what waits; `Err` says why not.
+    /// Limits the send rate of host 0, which queues packets; the error is the reason if that is not possible.
     pub fn slow_down(&self, rate: &str) -> Result<(), String> {
         let a = &self.namespaces.as_ref().expect("there is a wire")[0];
         let rule = format!("-n {a} qdisc add dev v0 root tbf rate {rate} burst 64k limit 64m");
@@ -188,7 +188,7 @@ pub fn gid_of(ip: IpAddr) -> Gid {
     }
 }
 
-/// What a queue pair at `end` says of connecting to an address that cannot be reached.
+/// Returns the error of a queue pair at `end` that connects to an unreachable address.
 pub fn connect_error(end: &End, qp_type: QpType, dgid: Gid) -> String {
     let init = QpInit {
         qp_type,
@@ -215,7 +215,7 @@ pub fn connect_error(end: &End, qp_type: QpType, dgid: Gid) -> String {
     error.to_string()
 }
 
-/// Runs a tool; the error says why it cannot.
+/// Runs a tool; returns its output.
 fn run(tool: &str, arguments: &str) -> Result<String, String> {
     let ran = Command::new(tool).args(arguments.split(' ')).output();
     let ran = ran.map_err(|e| format!("{tool}: {e}"))?;
@@ -262,7 +262,7 @@ impl Faults {
 #[derive(Clone, Copy)]
 pub struct How {
     pub mtu: PathMtu,
-    /// 4.096 µs × 2^timeout, four times of which the device waits.
+    /// 4.096 µs × 2^timeout. The device waits four times as long.
     pub timeout: u8,
     pub retries: u8,
 }

@@ -1,4 +1,4 @@
-//! A child process that is killed, or stopped, at any instruction, and who traces it.
+//! A child process that is killed or stopped at any instruction, and its tracer.
 #![allow(unsafe_code)]
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
@@ -26,7 +26,7 @@ pub fn hear() -> String {
 
 #[inline(always)]
 pub fn mark() {
-    // SAFETY: a breakpoint trap; the survivor traces this thread and goes on behind it.
+    // SAFETY: a breakpoint trap; the survivor traces this thread, which continues after the trap.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!("int3");
@@ -61,7 +61,7 @@ impl Victim {
         }
     }
 
-    /// Traces the thread that the hello line names last; `Err` says why that is not possible here.
+    /// Traces the thread that the hello line names last; the error is the reason if that is not possible.
     pub fn trace(&mut self, hello: &str) -> Result<Traced, String> {
         let traced = Traced::seize(hello.rsplit(' ').next().unwrap().parse().unwrap())?;
         self.traced = Some(traced);
@@ -134,7 +134,7 @@ impl Drop for Victim {
 pub struct Traced(libc::pid_t);
 
 impl Traced {
-    /// Begins to trace; `Err` says why that is not possible here.
+    /// Starts tracing; the error is the reason if that is not possible.
     pub fn seize(thread: libc::pid_t) -> Result<Self, String> {
         if !cfg!(target_arch = "x86_64") {
             return Err("only x86-64 steps over its breakpoints".into());

@@ -53,7 +53,7 @@ impl Space {
     }
 }
 
-/// One direction: who sends to whom.
+/// One direction: sender and receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     pub from: At,

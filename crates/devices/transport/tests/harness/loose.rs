@@ -15,7 +15,7 @@ use crate::lab::network::{At, Network, To, area};
 
 /// The longest message of UC.
 const LONGEST: u64 = 3000;
-/// A message that a receive request takes says in so many bytes which one it is.
+/// Length in bytes of the prefix that identifies a message.
 const NAME: usize = 8;
 
 /// What messages go over.
@@ -39,12 +39,12 @@ struct Message {
     bytes: Vec<u8>,
     local: usize,
     flags: SendFlags,
-    /// The queue key it goes under.
+    /// Q_Key of the request.
     qkey: u32,
 }
 
 impl Message {
-    /// Where a WRITE goes.
+    /// Returns the offset of a WRITE in the peer's memory.
     fn written_at(&self) -> Option<usize> {
         match self.work {
             Work::Write(remote) | Work::WriteWithImm(remote, _) => {
@@ -184,7 +184,7 @@ fn ud_message(from: At, all: &[At], longest: u64, id: usize, random: &mut Random
         bytes: pattern(from, id, length),
         local: 0,
         flags: flags(random),
-        // Another's key; one that stands for the sender's own.
+        // A wrong key, and a key that means the sender's own.
         qkey: [QKEY, QKEY, QKEY ^ 1, 1 << 31][random.below(4) as usize],
     }
 }

@@ -56,7 +56,7 @@ struct Message {
     imm: Option<Imm>,
     invalidated: Option<Rkey>,
     solicited: bool,
-    /// The payload, where it goes to the receive request.
+    /// The payload, if the receive request gets it.
     payload: Option<Vec<u8>>,
 }
 
@@ -168,7 +168,7 @@ impl Reliable {
         flags
     }
 
-    /// A READ that is repeated after a loss reads again: whoever changes what it reads has to wait.
+    /// A READ that is repeated after a loss reads the memory again, so changes of this memory have to wait.
     fn needs_fence(&self, work: &Work, length: u64) -> bool {
         let (from, to) = match work {
             Work::Write(remote) | Work::WriteWithImm(remote, _) => {
@@ -308,7 +308,7 @@ impl Reliable {
     }
 }
 
-/// Words that all add 1 to: each number was handed out once, whoever asked.
+/// Checks the words to which all requesters add 1: each returned number is unique.
 pub fn check_tickets(directions: &[Reliable], network: &Network) {
     let mut handed: BTreeMap<(usize, u64), Vec<u64>> = BTreeMap::new();
     for direction in directions {

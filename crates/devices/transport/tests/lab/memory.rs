@@ -33,7 +33,7 @@ impl TestMemory {
         TestMemory::sized(SIZE, SIZE)
     }
 
-    /// Regions of so many bytes.
+    /// Makes regions of these sizes.
     pub fn sized(local: usize, shared: usize) -> Self {
         TestMemory {
             local: vec![0; local],

@@ -21,7 +21,7 @@ use super::{FLIGHT, Fate, TestMemory};
 /// gap 20, Ethernet 14 and 4, IPv4 20, UDP 8.
 const FRAME: u64 = 66;
 
-/// A queue pair's place: which one of which host.
+/// A queue pair: host and index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct At {
     pub host: usize,
@@ -65,7 +65,7 @@ impl AnyQp {
         };
     }
 
-    /// The length of the next packet, and the host that it goes to.
+    /// Builds the next packet; returns its length and destination host.
     fn transmit(
         &mut self,
         now: Time,
@@ -175,7 +175,7 @@ pub struct Network {
     pub hosts: Vec<Host>,
     /// Packets sent.
     pub packets: u64,
-    /// How long a byte is on a link; none is no time.
+    /// Transmission time of a byte. `None`: 0.
     pub byte: Option<Span>,
     fate: Box<dyn FnMut() -> Fate>,
     events: BTreeMap<(Time, u64), (usize, Event)>,
