@@ -22,7 +22,7 @@ use crate::shm::layout::{
 use crate::shm::peer::{Peer, PeerError, pid_namespace};
 use crate::shm::quiesce;
 use crate::shm::regions::RegionTable;
-use crate::shm::segment::{Mapping, Population, Tables, reserve};
+use crate::shm::segment::{Mapping, Population, Table, Tables, reserve};
 use crate::shm::sync::lock;
 use crate::shm::tasks::{Tasks, Wake};
 use crate::udp::{self, Bound, Progress, Udp, UdpAddress};
@@ -444,12 +444,8 @@ impl Port {
 }
 
 impl udp::Host for Port {
-    fn regions(&self) -> &Mutex<RegionTable> {
-        &self.regions
-    }
-
-    fn region_entry(&self, index: u32) -> &MrEntry {
-        self.mr_entry(index)
+    fn regions(&self) -> (&Mutex<RegionTable>, &Table<MrEntry>) {
+        (&self.regions, &self.tables.mrs)
     }
 
     fn wake(&self) -> &Wake {

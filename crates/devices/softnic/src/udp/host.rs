@@ -12,16 +12,14 @@ use crate::shm::layout::MrEntry;
 use crate::shm::notify::Urgency;
 use crate::shm::regions::RegionTable;
 use crate::shm::ring::{Arrival, RecvRing};
+use crate::shm::segment::Table;
 use crate::shm::send_ring::Sent;
 use crate::shm::tasks::{Tasks, Wake};
 
 /// The device.
 pub(crate) trait Host {
-    /// The memory regions of this process.
-    fn regions(&self) -> &Mutex<RegionTable>;
-
-    /// The table entry of the region at an index: its key, protection domain and access rights.
-    fn region_entry(&self, index: u32) -> &MrEntry;
+    /// The memory regions of this process, and their table entries: key, protection domain and access rights.
+    fn regions(&self) -> (&Mutex<RegionTable>, &Table<MrEntry>);
 
     /// Wakes the engine.
     fn wake(&self) -> &Wake;

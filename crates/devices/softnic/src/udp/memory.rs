@@ -11,23 +11,25 @@ use adverb_verbs::{AccessFlags, RemoteAddress, Rkey};
 
 use super::host::Host;
 use crate::shm::copy::place;
-use crate::shm::layout::MAX_MR;
+use crate::shm::layout::{MAX_MR, MrEntry};
 use crate::shm::regions::RegionTable;
+use crate::shm::segment::Table;
 use crate::shm::sync::lock;
 
 const WORD: u64 = size_of::<u64>() as u64;
 
 /// The port's regions, locked: none is deregistered and unmapped while this exists.
 pub(super) struct Regions<'a> {
-    host: &'a dyn Host,
+    entries: &'a Table<MrEntry>,
     held: MutexGuard<'a, RegionTable>,
 }
 
 impl<'a> Regions<'a> {
     pub(super) fn of(host: &'a dyn Host) -> Self {
+        let (regions, entries) = host.regions();
         Regions {
-            host,
-            held: lock(host.regions()),
+            entries,
+            held: lock(regions),
         }
     }
 
@@ -66,7 +68,7 @@ impl Reach<'_> {
         }
         let region = self.regions.held.at(key);
         let region = region.ok_or(AccessError::UnknownKey)?;
-        let entry = self.regions.host.region_entry(key & (MAX_MR - 1));
+        let entry = self.regions.entries.at(key & (MAX_MR - 1));
         if key == 0 || entry.key.load(Ordering::Acquire) != key {
             return Err(AccessError::UnknownKey);
         }
