@@ -13,18 +13,16 @@ use std::time::{Duration, Instant};
 use adverb_softnic::{SoftDevice, SoftQp};
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AckTimeout, AddressVector, Comparison, CompletionQueue, Context, CreateError, Device, GidType,
-    Imm, LinkLayer, MemoryRegion, OpenError, Operation, PathMtu, PortNum, Psn, QpAttr, QpCaps,
-    QpState, QpType, Qpn, QueuePair, RecvRequest, RemoteAddress, RetryCount, Rkey, RnrTimer,
-    SendFlags, SendRequest, WcStatus, WrId,
+    AddressVector, Comparison, CompletionQueue, Context, CreateError, Device, GidType, Imm,
+    LinkLayer, MemoryRegion, OpenError, Operation, PathMtu, PortNum, Psn, QpAttr, QpCaps, QpState,
+    QpType, Qpn, QueuePair, RecvRequest, RemoteAddress, Rkey, RnrTimer, SendFlags, SendRequest,
+    WcStatus, WrId,
 };
 use adverb_wire::frame::{Addresses, Flow};
 use adverb_wire::ipv4::Unseen;
 use adverb_wire::{Bth, Extension, Opcode, PacketHeaders, Reth, bth, icrc};
 use common::network::{FIRST_PSN, Faults, How, connect_error, connect_to};
-use common::{
-    Address, End, Random, all_access, child, isolated, isolated_with, unused_qpn, wait_until,
-};
+use common::{Address, End, Random, child, isolated, isolated_with, unused_qpn, wait_until};
 
 const MEMORY: Bytes = Bytes::mib(1);
 /// Offset of the memory that each side sends from and receives to. The peer writes and reads below.

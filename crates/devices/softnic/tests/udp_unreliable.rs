@@ -1,6 +1,5 @@
-//! UC and UD over UDP: what a network that loses does to messages, and who gets them. The rules of
-//! the services themselves are in the conformance suite (`udp_conformance`). Each test has loopback
-//! addresses of its own.
+//! UD over UDP: which queue pairs receive messages. `udp_unreliable_loss` has UC, and lossy networks; the rules of the
+//! services are in the conformance suite (`udp_conformance`). Each test uses other loopback addresses.
 
 #![allow(unsafe_code)]
 
@@ -8,19 +7,16 @@ mod common;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::process::CommandExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use adverb_softnic::{Fault, SoftDevice, SoftQp};
+use adverb_softnic::{SoftDevice, SoftQp};
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AddressHandle, Context, Destination, MemoryRegion, Operation, PathMtu, PortNum, Psn, QpAttr,
-    QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, SendFlags, SendRequest, WcStatus,
-    WrId,
+    AddressHandle, Context, Destination, MemoryRegion, Operation, QpCaps, QpState, Qpn, QueuePair,
+    RecvRequest, SendFlags, SendRequest, WcStatus, WrId,
 };
 use common::victim::{Victim, hear, tell};
-use common::{
-    End, NOBODY, QKEY, Random, all_access, isolated, unused_qpn, wait_until, with_another_user,
-};
+use common::{End, NOBODY, QKEY, Random, isolated, unused_qpn, wait_until, with_another_user};
 
 const MEMORY: Bytes = Bytes::mib(1);
 
@@ -32,86 +28,12 @@ fn end(net: u8, host: u8) -> End {
     End::of(SoftDevice::at(ip(net, host)), MEMORY)
 }
 
-/// A UC queue pair in RESET.
-fn uc(end: &End) -> SoftQp {
-    let init = QpInit {
-        qp_type: QpType::Uc,
-        send_cq: &end.cq,
-        recv_cq: &end.cq,
-        caps: QpCaps::default(),
-    };
-    end.context.create_qp(&end.pd, &init).unwrap()
-}
-
-/// Takes a UC queue pair to RTS, to another's.
-fn connect(qp: &SoftQp, (to, peer): (&End, &SoftQp)) {
-    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
-        .unwrap();
-    let address = to.local_address();
-    let mut rtr = QpAttr::to_rtr(address, peer.qpn(), Psn::new(0xff_fffe), PathMtu::B256);
-    (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
-    qp.modify(&rtr).unwrap();
-    let mut rts = QpAttr::to(QpState::Rts);
-    rts.sq_psn = Some(Psn::new(0xff_fffe));
-    qp.modify(&rts).unwrap();
-}
-
-/// The content of message `n`: several packets of 256 B.
-fn message(n: u64) -> Vec<u8> {
-    let mut random = Random(n);
-    let length = random.within(8..1500) as usize;
-    let mut bytes = random.bytes(length);
-    bytes[..8].copy_from_slice(&n.to_ne_bytes());
-    bytes
-}
-
 const ROOM: u64 = 2048;
 const RECEIVES: u64 = 16;
 
 fn post_receive(end: &End, qp: &SoftQp, n: u64) {
     let sges = [end.mr.sge(n % RECEIVES * ROOM, ROOM as u32).unwrap()];
     qp.post_recv(&[RecvRequest::new(WrId(n), &sges)]).unwrap();
-}
-
-#[test]
-fn messages_of_uc_arrive_whole_or_not_at_all() {
-    let mut random = Random::from_env("messages_of_uc_arrive_whole_or_not_at_all");
-    let (a, b) = (end(1, 1), end(1, 2));
-    let (qp_a, qp_b) = (uc(&a), uc(&b));
-    connect(&qp_a, (&b, &qp_b));
-    connect(&qp_b, (&a, &qp_a));
-    b.context
-        .inject_faults(move |_| random.chance(10).then_some(Fault::Loss));
-    (0..RECEIVES).for_each(|n| post_receive(&b, &qp_b, n));
-    let (mut sent, mut received, mut last) = (0u64, 0u64, None);
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while received < 200 {
-        assert!(Instant::now() < deadline, "{received} of {sent} arrived");
-        let bytes = message(sent);
-        a.mr.write(0, &bytes).unwrap();
-        let sges = [a.mr.sge(0, bytes.len() as u32).unwrap()];
-        let request = SendRequest::new(WrId(sent), Operation::Send, &sges);
-        let request = request.with_flags(SendFlags::SIGNALED);
-        qp_a.post_send(&[request]).unwrap();
-        assert_eq!(a.poll_one("of the SEND").status, WcStatus::Success);
-        sent += 1;
-        for completion in b.poll() {
-            assert_eq!(completion.status, WcStatus::Success);
-            assert_eq!(completion.wr_id.0, received, "receives in their order");
-            let mut bytes = vec![0; completion.byte_len as usize];
-            b.mr.read(received % RECEIVES * ROOM, &mut bytes).unwrap();
-            let n = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
-            assert!(bytes == message(n), "message {n} is torn");
-            assert!(last < Some(n), "{n} after {last:?}");
-            last = Some(n);
-            post_receive(&b, &qp_b, received + RECEIVES);
-            received += 1;
-        }
-    }
-    let counters = b.context.counters();
-    assert!(counters["drop_broken_message"] > 0, "{counters:?}");
-    assert!(sent > received, "a tenth of the packets was lost");
-    assert_eq!(a.context.counters()["resent_pkts_retry"], 0);
 }
 
 /// A UD queue pair in RTS at a separate address.

@@ -13,10 +13,10 @@ use adverb_softnic::{SoftAh, SoftQp};
 use adverb_units::Bytes;
 use adverb_verbs::{
     AddressHandle, Context, Destination, Impairment, MemoryRegion, Operation, PathMtu, PortNum,
-    Probability, Psn, QpAttr, QpCaps, QpInit, QpState, QpType, QueuePair, RecvRequest, SendFlags,
+    Probability, QpAttr, QpCaps, QpInit, QpState, QpType, QueuePair, RecvRequest, SendFlags,
     SendRequest, WcStatus, WrId,
 };
-use common::network::{Faults, Network};
+use common::network::{FIRST_PSN, Faults, Network};
 use common::{End, QKEY, Random, all_access, not_run};
 
 const MEMORY: Bytes = Bytes::mib(1);
@@ -34,9 +34,6 @@ const ALL: Faults = Faults {
     delayed: 50,
     damaged: 50,
 };
-
-/// The first packet of a connection.
-const FIRST_PSN: Psn = Psn::new(0xff_fff0);
 
 fn connected(end: &End, qp: &SoftQp, (network, host, to): (&Network, usize, &SoftQp)) {
     qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
@@ -196,6 +193,12 @@ fn run(scene: &Scene) {
     assert!(arrived.iter().all(|n| *n < sent));
     let counters = scene.b.context.counters();
     assert!(counters["drop_icrc_err"] > 0, "{counters:?}");
+    let is_uc = scene.ah.is_none();
+    assert!(
+        !is_uc || counters["drop_broken_message"] > 0,
+        "{counters:?}"
+    );
+    assert_eq!(scene.a.context.counters()["resent_pkts_retry"], 0);
 }
 
 #[test]

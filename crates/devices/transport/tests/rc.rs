@@ -117,13 +117,7 @@ fn a_long_message_asks_for_acknowledgements_on_its_way() {
 fn a_missing_packet_is_asked_for_and_all_after_it_come_again() {
     let mut lab = quiet();
     let lost = config(Side::A).requester.first_psn.advance(2);
-    let mut first = true;
-    lab.rule(
-        move |s| match s.headers.bth.psn == lost && std::mem::take(&mut first) {
-            true => Fate::Drop,
-            false => Fate::Pass,
-        },
-    );
+    lab.lose_first(move |s| s.headers.bth.psn == lost);
     let bytes: Vec<u8> = (0..6 * MTU).map(|n| (n / 7) as u8).collect();
     let payload = lab.a.memory.put(0, &bytes);
     post(&mut lab, work(1, Work::Write(REMOTE), payload));
@@ -144,13 +138,7 @@ fn a_missing_packet_is_asked_for_and_all_after_it_come_again() {
 #[test]
 fn a_lost_acknowledgement_costs_a_timeout_and_no_second_execution() {
     let mut lab = quiet();
-    let mut first = true;
-    lab.rule(
-        move |s| match s.from == Side::B && std::mem::take(&mut first) {
-            true => Fate::Drop,
-            false => Fate::Pass,
-        },
-    );
+    lab.lose_first(move |s| s.from == Side::B);
     post_receive(&mut lab, 1, 64);
     post_receive(&mut lab, 2, 64);
     let payload = lab.a.memory.put(0, b"once");
@@ -662,13 +650,7 @@ fn queues_name_their_completions() {
 #[test]
 fn memory_that_ends_before_a_repeated_read_ends_the_connection() {
     let mut lab = quiet();
-    let mut first = true;
-    lab.rule(
-        move |s| match s.from == Side::B && std::mem::take(&mut first) {
-            true => Fate::Drop,
-            false => Fate::Pass,
-        },
-    );
+    lab.lose_first(move |s| s.from == Side::B);
     post(&mut lab, work(1, Work::Read(REMOTE), piece(0, 64)));
     lab.step();
     lab.b.memory.valid = false;

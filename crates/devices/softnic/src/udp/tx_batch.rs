@@ -1,4 +1,9 @@
 //! The transmit batch: consecutive packets to one peer are sent by one system call (GSO).
+//!
+//! The kernel cuts a batch into packets of one length, the last of which may be shorter. So a longer packet begins
+//! another batch, and a shorter one ends the batch. The IP identification of a packet, which its ICRC covers, is its
+//! index in the batch. If the kernel refuses a batch (an interface that does not compute checksums cannot segment it),
+//! the packets are sent one by one, with identification 0 and therefore with other ICRCs.
 
 use std::io;
 use std::net::IpAddr;

@@ -212,6 +212,15 @@ impl<Q: Endpoint> Lab<Q> {
         self.rule = Box::new(rule);
     }
 
+    /// Loses the first packet for which `is_chosen` holds.
+    pub fn lose_first(&mut self, is_chosen: impl Fn(&Sent) -> bool + 'static) {
+        let mut first = true;
+        self.rule(move |s| match is_chosen(s) && std::mem::take(&mut first) {
+            true => Fate::Drop,
+            false => Fate::Pass,
+        });
+    }
+
     /// Posts a receive request later.
     pub fn receive_after(&mut self, side: Side, span: Span, work: ReceiveWork) {
         self.schedule(self.now + span, side, Event::Receive(work));
