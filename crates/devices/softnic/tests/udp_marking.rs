@@ -30,7 +30,6 @@ struct Foreign(UdpSocket);
 /// A packet as it arrived.
 struct Arrived {
     class: u8,
-    source_port: u16,
     dest_qpn: u32,
 }
 
@@ -63,15 +62,12 @@ impl Foreign {
     /// The next packet; `None` if none arrives soon.
     fn receive(&self) -> Option<Arrived> {
         let (mut bytes, mut control) = ([0_u8; 128], [0_u64; 16]);
-        // SAFETY: all of these structures may be 0.
-        let (mut name, mut header): (libc::sockaddr_in6, libc::msghdr) =
-            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        // SAFETY: all of the structure may be 0.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         let mut piece = libc::iovec {
             iov_base: bytes.as_mut_ptr().cast(),
             iov_len: bytes.len(),
         };
-        header.msg_name = (&raw mut name).cast();
-        header.msg_namelen = size_of_val(&name) as libc::socklen_t;
         (header.msg_iov, header.msg_iovlen) = (&raw mut piece, 1);
         header.msg_control = control.as_mut_ptr().cast();
         header.msg_controllen = size_of_val(&control);
@@ -79,8 +75,6 @@ impl Foreign {
         let length = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut header, 0) };
         (length >= 12).then(|| Arrived {
             class: class_of(&header).expect("the kernel tells it"),
-            // At the same place in the names of both IP versions.
-            source_port: u16::from_be(name.sin6_port),
             dest_qpn: u32::from_be_bytes([0, bytes[5], bytes[6], bytes[7]]),
         })
     }
@@ -164,8 +158,8 @@ fn send(end: &End, qp: &SoftQp, to: Option<Destination<'_>>) {
     end.poll();
 }
 
-/// RC, UC and UD packets have the class of their queue pair or address handle, whichever socket they leave
-/// by: connected queue pairs have one of their own soon, datagrams of all classes share the port's.
+/// RC, UC and UD packets have the class of their queue pair or address handle, although they leave by the
+/// same socket.
 fn each_has_its_own(network: &Network) {
     let foreign = network.on(1, || Foreign::new(network.ip(1)));
     let end = network.end(0, Bytes::kib(4));
@@ -187,12 +181,12 @@ fn each_has_its_own(network: &Network) {
     let ud = end.datagram_qp(&end.cq, QpCaps::default());
     let handle = |class| end.context.create_ah(&end.pd, &marked(there, class));
     let handles: Vec<SoftAh> = datagrams.map(|class| handle(class).unwrap()).into();
-    let (mut seen, mut by_lane) = (BTreeSet::new(), BTreeSet::new());
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut seen = BTreeSet::new();
+    let deadline = Instant::now() + Duration::from_secs(60);
     // RC: as many packets as the window holds; later packets are retransmissions.
     let mut requests = 0..8;
-    while seen.len() < expected.len() || by_lane.len() < qps.len() {
-        assert!(Instant::now() < deadline, "{seen:x?}, by lane {by_lane:x?}");
+    while seen.len() < expected.len() {
+        assert!(Instant::now() < deadline, "{seen:x?}");
         let may_request = requests.next().is_some();
         qps.iter()
             .zip(connections)
@@ -207,13 +201,8 @@ fn each_has_its_own(network: &Network) {
             let dest = arrived.dest_qpn;
             assert_eq!(Some(&arrived.class), expected.get(&dest), "to QP {dest:#x}");
             seen.insert(dest);
-            if arrived.source_port != ROCE_PORT {
-                by_lane.insert(dest);
-            }
         }
     }
-    let datagrams = 0x104..0x107;
-    assert!(by_lane.iter().all(|dest| !datagrams.contains(dest)));
 }
 
 const IPV6: &str = "packets_have_the_class_of_their_queue_pair_or_handle_over_ipv6";
