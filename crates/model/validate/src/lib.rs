@@ -59,11 +59,11 @@ pub use model::{Budget, Model, OverBudget, Refusal};
 pub use near::near;
 pub use only::{Only, OnlyError};
 pub use published::{Interval, Published};
-pub use report::{Outcome, Report, Status};
+pub use report::{Outcome, Report};
 pub use row::{Grade, Pair, Plan, Row, UnknownProgram};
 pub use run::{Limits, Progress, validate};
 pub use score::{Group, Score, Scores, Tally, WORST_ERROR, error};
 pub use words::{
-    BufferState, Completion, DcTarget, Ddio, Exactness, Interferer, LoadNode, LoadOp, LoadTarget,
-    Metric, Node, Opcode, Program, Quantity, Refill, Side, Transport, Unit,
+    BufferState, Completion, DcTarget, Ddio, Exactness, Interferer, LabelKind, LoadNode, LoadOp, LoadTarget,
+    Metric, Node, Opcode, Program, Quantity, Refill, Side, Status, Transport, Unit,
 };

@@ -5,43 +5,25 @@ use std::str::FromStr;
 
 use crate::data::{Data, Entry};
 use crate::near;
+use crate::words::LabelKind;
 
 /// A selection of rows: `NAME` of a program, preset, curve or file, or `program=NAME`, `preset=NAME`,
 /// `curve=NAME`, `file=NAME` if the name is ambiguous.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Only {
     /// `None`: any kind.
-    kind: Option<Kind>,
+    kind: Option<LabelKind>,
     name: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Program,
-    Preset,
-    Curve,
-    File,
-}
-
-impl Kind {
-    const ALL: [Kind; 4] = [Kind::Program, Kind::Preset, Kind::Curve, Kind::File];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Kind::Program => "program",
-            Kind::Preset => "preset",
-            Kind::Curve => "curve",
-            Kind::File => "file",
-        }
-    }
-
+impl LabelKind {
     fn label(self, entry: &Entry) -> &str {
         let labels = &entry.labels;
         match self {
-            Kind::Program => &labels.program,
-            Kind::Preset => &labels.preset,
-            Kind::Curve => &labels.curve,
-            Kind::File => &entry.place.file,
+            LabelKind::Program => &labels.program,
+            LabelKind::Preset => &labels.preset,
+            LabelKind::Curve => &labels.curve,
+            LabelKind::File => &entry.place.file,
         }
     }
 }
@@ -61,7 +43,10 @@ impl FromStr for Only {
         let (kind, name) = text
             .split_once('=')
             .and_then(|(kind, name)| {
-                let kind = Kind::ALL.into_iter().find(|k| k.as_str() == kind)?;
+                let kind = LabelKind::ALL
+                    .iter()
+                    .copied()
+                    .find(|k| k.as_str() == kind)?;
                 Some((Some(kind), name))
             })
             .unwrap_or((None, text));
@@ -74,7 +59,7 @@ impl fmt::Display for Only {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self
             .kind
-            .map_or("program, preset, curve or file", Kind::as_str);
+            .map_or("program, preset, curve or file", LabelKind::as_str);
         write!(f, "{kind} '{}'", self.name)
     }
 }
@@ -106,10 +91,11 @@ impl Only {
         self.kinds().any(|kind| kind.label(entry) == self.name)
     }
 
-    fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
+    fn kinds(&self) -> impl Iterator<Item = LabelKind> + use<> {
         let only = self.kind;
-        Kind::ALL
-            .into_iter()
+        LabelKind::ALL
+            .iter()
+            .copied()
             .filter(move |kind| only.is_none_or(|only| only == *kind))
     }
 }

@@ -1,12 +1,11 @@
 //! The outcome of each row.
 
-use std::fmt;
-
 use adverb_units::Span;
 
 use crate::data::Entry;
 use crate::row::Row;
 use crate::score::Scores;
+use crate::words::Status;
 
 /// The rows' outcomes, in the order of the rows.
 #[derive(Clone, Debug)]
@@ -32,40 +31,6 @@ pub(crate) enum Verdict {
     Cannot(String),
     /// It ran without a result.
     Failed(String),
-}
-
-/// The outcome of a row in a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Status {
-    /// The prediction is inside `lo..hi`.
-    Inside,
-    /// The prediction is outside.
-    Outside,
-    /// There is a prediction, but the row does not count (`grade` 0).
-    Ungraded,
-    /// No prediction: hardware or program is unknown, the model lacks something, or the row is unreadable.
-    Cannot,
-    /// No prediction: a deadlock, a budget used up, or another failure.
-    Failed,
-}
-
-impl Status {
-    /// `inside`, …
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Status::Inside => "inside",
-            Status::Outside => "outside",
-            Status::Ungraded => "ungraded",
-            Status::Cannot => "cannot",
-            Status::Failed => "failed",
-        }
-    }
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
 }
 
 impl Verdict {

@@ -13,7 +13,8 @@ use adverb_units::Span;
 use crate::data::{Data, Entry};
 use crate::model::{Budget, Model};
 use crate::predict;
-use crate::report::{Outcome, Report, Status, Verdict};
+use crate::report::{Outcome, Report, Verdict};
+use crate::words::Status;
 
 /// The resources that a validation may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The columns that hold one of a few words. `data/schema.md` defines them.
+//! Columns that hold one of a few words, which `data/schema.md` defines; and the outcomes of rows.
 
 use std::fmt;
 
@@ -222,6 +222,29 @@ words! {
         HitPercent = "hit_percent",
         /// Mean responses per doorbell.
         BatchMean = "batch_mean",
+    }
+
+    /// The outcome of a row.
+    Status {
+        /// The prediction is inside `lo..hi`.
+        Inside = "inside",
+        /// The prediction is outside.
+        Outside = "outside",
+        /// There is a prediction, but the row does not count (`grade` 0).
+        Ungraded = "ungraded",
+        /// No prediction: hardware or program is unknown, the model lacks something, or the row is
+        /// unreadable.
+        Cannot = "cannot",
+        /// No prediction: a deadlock, a budget used up, or another failure.
+        Failed = "failed",
+    }
+
+    /// What a selection of rows names.
+    LabelKind {
+        Program = "program",
+        Preset = "preset",
+        Curve = "curve",
+        File = "file",
     }
 
     /// A metric's unit.

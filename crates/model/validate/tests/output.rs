@@ -3,65 +3,27 @@
 mod common;
 
 use adverb_validate::{Column as C, Experiment, Outcome, Refusal, Report};
-use common::{RATIO, with};
+use common::{RATIO, cells, with};
 use insta::assert_snapshot;
 
 /// Rows of all kinds, with a model whose figure is the message size.
 fn report() -> Report {
-    let rate = [
-        (C::Id, "RATE"),
-        (C::Curve, "Fig2"),
-        (C::Program, "blast_outbound"),
-        (C::SizeBytes, "32100000"),
-        (C::Metric, "ops_per_s"),
-        (C::Unit, "1/s"),
-        (C::Value, "32000000"),
-        (C::Lo, "31000000"),
-        (C::Hi, "33000000"),
+    let ratio = |text| with(RATIO, &cells(text));
+    let rows = [
+        cells("id=TIME size_bytes=2200"),
+        cells(
+            "id=RATE curve=Fig2 program=blast_outbound size_bytes=32100000 metric=ops_per_s unit=1/s \
+             value=32000000 lo=31000000 hi=33000000",
+        ),
+        cells("id=GBPS size_bytes=54 metric=gbps unit=Gb/s value= lo= hi=50"),
+        ratio("id=RATIO"),
+        ratio("id=DELTA metric=delta_ns unit=ns value=-150 lo=-160 hi=-140"),
+        cells("id=CPU size_bytes=100 metric=cpu_percent unit=% value=100 lo=99 hi=100 grade=0"),
+        cells("id=NONE preset=cx33"),
+        cells("id=STUCK preset=stuck"),
+        cells("id=BAD qps=x mtu=y"),
     ];
-    let bandwidth = [
-        (C::Id, "GBPS"),
-        (C::SizeBytes, "54"),
-        (C::Metric, "gbps"),
-        (C::Unit, "Gb/s"),
-        (C::Value, ""),
-        (C::Lo, ""),
-        (C::Hi, "50"),
-    ];
-    let delta = [
-        (C::Id, "DELTA"),
-        (C::Metric, "delta_ns"),
-        (C::Unit, "ns"),
-        (C::Value, "-150"),
-        (C::Lo, "-160"),
-        (C::Hi, "-140"),
-    ];
-    let cpu = [
-        (C::Id, "CPU"),
-        (C::SizeBytes, "100"),
-        (C::Metric, "cpu_percent"),
-        (C::Unit, "%"),
-        (C::Value, "100"),
-        (C::Lo, "99"),
-        (C::Hi, "100"),
-        (C::Grade, "0"),
-    ];
-    let ratio = with(RATIO, &[(C::Id, "RATIO")]);
-    let delta = with(RATIO, &delta);
-    common::report(
-        &[
-            &[(C::Id, "TIME"), (C::SizeBytes, "2200")],
-            &rate,
-            &bandwidth,
-            &ratio,
-            &delta,
-            &cpu,
-            &[(C::Id, "NONE"), (C::Preset, "cx33")],
-            &[(C::Id, "STUCK"), (C::Preset, "stuck")],
-            &[(C::Id, "BAD"), (C::Qps, "x"), (C::Mtu, "y")],
-        ],
-        model,
-    )
+    common::report(&rows.each_ref().map(Vec::as_slice), model)
 }
 
 fn model(experiment: &Experiment) -> Result<f64, Refusal> {
@@ -110,22 +72,9 @@ fn the_worst_rows_are_first() {
 
 #[test]
 fn tiny_ratios_and_wrong_signs_keep_their_digits() {
-    let tiny = [
-        (C::Id, "TINY"),
-        (C::SizeBytes, "1"),
-        (C::Value, "1e7"),
-        (C::Hi, "2e7"),
-    ];
-    let sign = [
-        (C::Id, "SIGN"),
-        (C::SizeBytes, "512"),
-        (C::Metric, "delta_ns"),
-        (C::Unit, "ns"),
-        (C::Value, "-150"),
-        (C::Lo, "-160"),
-        (C::Hi, "-140"),
-    ];
-    let sign = with(RATIO, &sign);
+    let tiny = cells("id=TINY size_bytes=1 value=1e7 hi=2e7");
+    let sign = "id=SIGN size_bytes=512 metric=delta_ns unit=ns value=-150 lo=-160 hi=-140";
+    let sign = with(RATIO, &cells(sign));
     let rows = common::report(&[&tiny, &sign], model).rows_text();
     assert_snapshot!(rows, @"
     id    program  preset  metric         published  lo..hi            predicted   ratio  error  status

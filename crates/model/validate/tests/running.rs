@@ -12,7 +12,7 @@ use adverb_validate::{
     Budget, Column as C, Data, Experiment, Limits, Metric, Outcome, OverBudget, Program, Refusal,
     Report, Status, validate,
 };
-use common::{Changes, RATIO, data, report, with};
+use common::{Changes, RATIO, cells, data, report, with};
 
 /// A row's outcome with a model that takes a nanosecond per byte.
 fn outcome(changes: Changes<'_>) -> Outcome {
@@ -43,13 +43,7 @@ fn a_plain_row_has_the_models_figure() {
 fn ratios_and_differences_are_of_two_experiments() {
     let ratio = outcome(&with(RATIO, &[(C::SizeBytes, "128")]));
     assert_eq!(ratio.predicted(), Some(0.5));
-    let delta = [
-        (C::Metric, "delta_ns"),
-        (C::Unit, "ns"),
-        (C::Value, "-150"),
-        (C::Lo, "-200"),
-        (C::Hi, "-100"),
-    ];
+    let delta = cells("metric=delta_ns unit=ns value=-150 lo=-200 hi=-100");
     let delta = outcome(&with(RATIO, &delta));
     assert_eq!(delta.predicted(), Some(64.0 - 256.0));
     assert_eq!(delta.status(), Status::Inside);

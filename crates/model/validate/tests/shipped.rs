@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
 use adverb_validate::{
-    Column, Completion, Data, Entry, Experiment, Grade, HEADLINES, Metric, Opcode, Plan, PostList,
-    Program, Row, Transport,
+    Column, Completion, Data, Entry, Experiment, Grade, HEADLINES, Metric, Opcode, Operation, Plan,
+    PostList, Program, Row, Transport,
 };
 
 fn row(id: &str) -> Row {
@@ -85,19 +85,24 @@ fn an_outbound_blast_has_its_published_parameters() {
     assert_eq!(experiment.program, Program::BlastOutbound);
     assert_eq!(experiment.metric, Metric::OpsPerS);
     let parameters = &experiment.parameters;
-    let operation = &parameters.operation;
-    assert_eq!(operation.opcode, Some(Opcode::Send));
-    assert_eq!(operation.transport, Some(Transport::Ud));
-    assert_eq!(operation.size, Some(Bytes::new(60)));
-    assert_eq!(operation.inline, Some(true));
-    assert_eq!(operation.inline_recv, None);
-    assert_eq!(operation.header_only, Some(false));
+    let expected = Operation {
+        opcode: Some(Opcode::Send),
+        transport: Some(Transport::Ud),
+        size: Some(Bytes::new(60)),
+        inline: Some(true),
+        inline_recv: None,
+        header_only: Some(false),
+    };
+    assert_eq!(parameters.operation, expected);
     let sixteen = NonZeroU32::new(16).unwrap();
     assert_eq!(parameters.posting.post_list, Some(PostList::Of(sixteen)));
-    assert_eq!(parameters.queueing.qps, Some(1));
-    assert_eq!(parameters.queueing.outstanding, NonZeroU32::new(127));
-    assert_eq!(parameters.parties.cores, Some(1));
-    assert_eq!(parameters.parties.offered, None);
+    let queueing = &parameters.queueing;
+    assert_eq!(
+        (queueing.qps, queueing.outstanding),
+        (Some(1), NonZeroU32::new(127))
+    );
+    let parties = &parameters.parties;
+    assert_eq!((parties.cores, parties.offered), (Some(1), None));
 }
 
 #[test]

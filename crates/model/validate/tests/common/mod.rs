@@ -83,8 +83,21 @@ pub(crate) fn data(rows: &[Changes<'_>]) -> Data {
 }
 
 /// Combines changes; later ones win.
-pub(crate) fn with<'a>(under: Changes<'a>, over: Changes<'a>) -> Vec<(Column, &'a str)> {
+pub(crate) fn with<'a>(
+    under: &[(Column, &'a str)],
+    over: &[(Column, &'a str)],
+) -> Vec<(Column, &'a str)> {
     under.iter().chain(over).copied().collect()
+}
+
+/// Cells from `column=value`, separated by blanks.
+pub(crate) fn cells(text: &str) -> Vec<(Column, &str)> {
+    let cells = text
+        .split_whitespace()
+        .filter_map(|cell| cell.split_once('='));
+    cells
+        .map(|(name, value)| (Column::named(name).expect("a column"), value))
+        .collect()
 }
 
 /// The faults of a row.

@@ -21,7 +21,6 @@ pub(super) fn operation(program: Program) -> Option<Dma> {
     }
 }
 
-/// `pcie_dma_read`, `pcie_dma_write` and `pcie_dma_wrrd`.
 pub(super) fn transfers(experiment: &Experiment, dma: Dma) -> Result<f64, Refusal> {
     let p = &experiment.parameters;
     let program = experiment.program;

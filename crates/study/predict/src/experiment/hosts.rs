@@ -81,7 +81,6 @@ pub(crate) fn placements(experiment: &Experiment, machines: u32) -> Vec<Placemen
         .collect()
 }
 
-/// Returns the placement of the responder's buffer.
 pub(super) fn buffer(experiment: &Experiment) -> Placement {
     let placement = &experiment.parameters.placement;
     placed(placement.buffer, placement.buffer_state)

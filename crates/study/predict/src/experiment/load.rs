@@ -68,7 +68,6 @@ fn access(experiment: &Experiment) -> Result<Access, Refusal> {
     }
 }
 
-/// Whether a program can have a load.
 pub(super) fn takes_load(program: Program) -> bool {
     matches!(
         program,

@@ -205,7 +205,6 @@ impl Measured {
     }
 }
 
-/// CPU use of members.
 #[derive(Clone, Copy, Default)]
 struct Cpus {
     used: f64,

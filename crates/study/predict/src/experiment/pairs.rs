@@ -16,7 +16,6 @@ use super::{cannot, failed, no_metric};
 /// Rounds of a ping. Few suffice: in the model their times soon become equal.
 const ROUNDS: Length = Length::Iters(300);
 
-/// The cell of a `ping` or `write_read_ping`.
 pub(super) fn ping_cell(experiment: &Experiment) -> Result<CellSpec, Refusal> {
     let op = opcode(experiment)?;
     let signal = match (op, signaled_every(experiment)) {
@@ -32,7 +31,6 @@ pub(super) fn ping_cell(experiment: &Experiment) -> Result<CellSpec, Refusal> {
     Ok(CellSpec::ping(request))
 }
 
-/// `ping` and `write_read_ping`.
 pub(super) fn ping(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
     let metrics = run(experiment, &ping_cell(experiment)?, budget)?;
     match experiment.metric {

@@ -55,7 +55,6 @@ pub(super) fn named(experiment: &Experiment) -> String {
     format!("{} with {opcode}", experiment.program)
 }
 
-/// The targets that DC initiators address.
 fn aim(target: Option<DcTarget>) -> Aim {
     match target {
         Some(DcTarget::Other) => Aim::Other,

@@ -9,7 +9,6 @@ use adverb_units::{Span, Time};
 pub(super) const CLIENT: MachineId = MachineId(0);
 pub(super) const SERVER: MachineId = MachineId(1);
 
-/// A side of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Client,
@@ -107,7 +106,6 @@ impl Journey {
         Some(Journey { legs })
     }
 
-    /// The duration of the round.
     pub(super) fn span(&self) -> Span {
         self.legs.iter().map(Leg::span).sum()
     }
@@ -176,7 +174,6 @@ impl Leg {
         self.side
     }
 
-    /// Its duration.
     pub(super) fn span(&self) -> Span {
         self.to - self.from
     }
@@ -186,7 +183,6 @@ impl Leg {
         self.pieces.iter().filter(|piece| piece.is_on_path)
     }
 
-    /// The steps off the critical path.
     pub(super) fn off_path(&self) -> impl Iterator<Item = &Piece> {
         self.pieces.iter().filter(|piece| !piece.is_on_path)
     }
@@ -204,7 +200,6 @@ impl Leg {
 }
 
 impl Piece {
-    /// Its duration.
     pub(super) fn span(&self) -> Span {
         self.end - self.begin
     }

@@ -9,7 +9,6 @@ use super::{Trace, since};
 
 /// Smallest and largest width of the drawing, in columns.
 const WIDTHS: (usize, usize) = (60, 120);
-/// Width of the lanes' names.
 const NAMES: usize = 14;
 /// Smallest distance of ticks on the axis, in columns.
 const TICKS: f64 = 12.0;
