@@ -4,7 +4,6 @@ use adverb_verbs::Counters;
 
 use crate::machine::Machine;
 
-/// All counters of a machine.
 pub(crate) fn of(machine: &Machine) -> Counters {
     let traffic = &machine.pcie.traffic;
     let counts = &machine.nic.counts;

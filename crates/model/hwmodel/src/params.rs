@@ -96,58 +96,36 @@ trait Parameter {
     fn number(self) -> f64;
 }
 
-impl Parameter for f64 {
-    const NUMBERS: Numbers = Numbers::All;
+macro_rules! parameter {
+    ($type:ty, $numbers:ident, $of:expr, $number:expr) => {
+        impl Parameter for $type {
+            const NUMBERS: Numbers = Numbers::$numbers;
 
-    fn of(number: f64) -> f64 {
-        number
-    }
+            fn of(number: f64) -> Self {
+                $of(number)
+            }
 
-    fn number(self) -> f64 {
-        self
-    }
-}
-
-/// Presets give times in nanoseconds.
-impl Parameter for Span {
-    const NUMBERS: Numbers = Numbers::All;
-
-    fn of(number: f64) -> Span {
-        ns(number)
-    }
-
-    fn number(self) -> f64 {
-        self.as_ns_f64()
-    }
-}
-
-impl Parameter for u32 {
-    const NUMBERS: Numbers = Numbers::Whole;
-
-    fn of(number: f64) -> u32 {
-        number as u32
-    }
-
-    fn number(self) -> f64 {
-        self.into()
-    }
-}
-
-impl Parameter for PowerOfTwo {
-    const NUMBERS: Numbers = Numbers::PowersOfTwo;
-
-    fn of(number: f64) -> PowerOfTwo {
-        // Parameters that hardware of this kind lacks are 0.
-        if number == 0.0 {
-            return PowerOfTwo::default();
+            fn number(self) -> f64 {
+                $number(self)
+            }
         }
-        PowerOfTwo::new(number as u32)
-    }
-
-    fn number(self) -> f64 {
-        self.0.into()
-    }
+    };
 }
+
+parameter!(f64, All, f64::from, f64::from);
+// Presets give times in nanoseconds.
+parameter!(Span, All, ns, Span::as_ns_f64);
+parameter!(u32, Whole, |number| number as u32, f64::from);
+// Parameters that hardware of this kind lacks are 0.
+parameter!(
+    PowerOfTwo,
+    PowersOfTwo,
+    |number| match number as u32 {
+        0 => PowerOfTwo::default(),
+        number => PowerOfTwo::new(number),
+    },
+    |power: PowerOfTwo| power.get().into()
+);
 
 macro_rules! params {
     ($($(#[doc = $group_doc:literal])* $group:ident: $type:ident {

@@ -7,7 +7,6 @@ use adverb_units::Span;
 pub(crate) struct ByteTime(u64);
 
 impl ByteTime {
-    /// At `rate` bytes per second.
     pub(crate) fn of_rate(rate: f64) -> Self {
         ByteTime((1e15 / rate).round() as u64)
     }

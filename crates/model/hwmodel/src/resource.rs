@@ -17,7 +17,6 @@ impl Server {
         start
     }
 
-    /// When the server is free.
     #[inline]
     pub(crate) fn free(&self) -> Time {
         self.free
@@ -81,9 +80,7 @@ pub(crate) struct Cache {
 /// The room that an entry takes in a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// Half of an entry.
     Half = 1,
-    /// A whole entry.
     Whole = 2,
 }
 
@@ -127,7 +124,7 @@ impl Cache {
         let mut place = self.kept.len();
         while self.taken + room as usize > self.room {
             self.close(place);
-            place = self.choose();
+            place = xorshift(&mut self.random, self.kept.len());
             let (gone, left) = self.kept[place];
             self.places[gone as usize] = 0;
             self.taken -= left as usize;
@@ -151,21 +148,20 @@ impl Cache {
         }
     }
 
-    /// Evicts everything.
     pub(crate) fn clear(&mut self) {
         for (key, _) in self.kept.drain(..) {
             self.places[key as usize] = 0;
         }
         self.taken = 0;
     }
+}
 
-    /// Chooses an entry by xorshift64 (Marsaglia 2003).
-    fn choose(&mut self) -> usize {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        ((u128::from(self.random) * self.kept.len() as u128) >> 64) as usize
-    }
+/// Returns a random number below `choices` by xorshift64 (Marsaglia 2003), which maps the state 0 to 0.
+pub(crate) fn xorshift(state: &mut u64, choices: usize) -> usize {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    ((u128::from(*state) * choices as u128) >> 64) as usize
 }
 
 #[cfg(test)]

@@ -97,10 +97,7 @@ impl<'y> ModelStation<'y> {
     fn busy(&self, act: Act, span: Span) {
         let machine = self.context.machine();
         self.role.with(|fabric, events| {
-            let began = events.clock.now();
-            events.clock.busy(span);
-            let trace = &mut fabric.machines[machine].trace;
-            trace.note(act, began, events.clock.now());
+            fabric.machines[machine].work(act, span, &mut events.clock);
         });
     }
 

@@ -217,7 +217,6 @@ impl Tracer {
         notes.map_or(Subject::Payload, |notes| std::mem::take(&mut notes.subject))
     }
 
-    /// The recorded steps.
     pub(crate) fn steps(&self, machine: MachineId) -> impl Iterator<Item = Step> {
         let steps = self.0.iter().flat_map(|notes| &notes.steps);
         steps.map(move |(act, begin, end)| Step {

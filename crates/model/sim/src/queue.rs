@@ -52,7 +52,6 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Returns the time of the first item.
     #[inline]
     pub(crate) fn next(&self) -> Option<Time> {
         self.heap.peek().map(|entry| entry.time)
@@ -70,7 +69,6 @@ impl<T> Queue<T> {
         });
     }
 
-    /// Takes the first item.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Time, T)> {
         self.heap.pop().map(|entry| (entry.time, entry.item))

@@ -15,7 +15,6 @@ pub trait World {
     fn handle(&mut self, event: Self::Event, scheduler: &mut Scheduler<Self::Event>);
 }
 
-/// An entry of the event queue.
 #[derive(Debug)]
 pub(crate) enum Item<E> {
     Event(E),
@@ -25,7 +24,6 @@ pub(crate) enum Item<E> {
     Timer(RoleNumber),
 }
 
-/// What a role is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     /// It runs, or its entry is in the queue.
@@ -196,7 +194,6 @@ impl<E> Scheduler<E> {
         *self.waiters(condition) = waiters;
     }
 
-    /// Returns the time of the next entry.
     #[inline]
     pub(crate) fn next(&self) -> Option<Time> {
         self.queue.next()
@@ -278,7 +275,6 @@ impl<E> Scheduler<E> {
         }
     }
 
-    /// Returns why a ready role resumes.
     #[inline]
     pub(crate) fn why(&self, role: RoleNumber) -> Wake {
         match self.roles[role.index()].doing {

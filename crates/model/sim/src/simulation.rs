@@ -127,7 +127,6 @@ impl<W: World + 'static> Simulation<W> {
         Outcome::Finished
     }
 
-    /// Handles the next entry.
     #[inline]
     fn step(&mut self) -> Result<(), Outcome> {
         let due = self.shared.with(|world, scheduler| match scheduler.take() {

@@ -17,7 +17,6 @@ impl RoleNumber {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Condition(pub(crate) u32);
 
-/// What a role waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wait {
     Until(Time),

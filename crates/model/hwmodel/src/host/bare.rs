@@ -11,10 +11,10 @@ use adverb_sim::{Random, Seed};
 use adverb_units::{Bytes, Span, Time};
 
 use crate::host::iommu::Iommu;
-use crate::host::llc::{AccessKind, Evicted, Found, Line, Llc};
+use crate::host::llc::{AccessKind, Found, Line, Llc};
 use crate::host::pcie::{LINE, Pcie};
 use crate::host::placement::Placement;
-use crate::params::Params;
+use crate::params::DeviceParams;
 use crate::preset::{Kind, Preset};
 use crate::rate::ns;
 use crate::resource::Slots;
@@ -79,7 +79,6 @@ pub enum BareDeviceError {
 
 /// Largest window: the memory of the modelled hosts.
 const MAX_WINDOW: Bytes = Bytes::mib(128 * 1024);
-/// Number of measured operations.
 const OPERATIONS: u64 = 40_000;
 
 /// The result of a run.
@@ -102,21 +101,15 @@ pub struct BareDevice {
     /// When the last write reached memory. Writes keep their order.
     committed: Time,
     window: Window,
-    times: DeviceTimes,
-    max_payload: u64,
-    max_read_request: u64,
-    page: u64,
-    random: Random,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct DeviceTimes {
-    issue: Span,
-    copy_byte_ns: f64,
+    params: DeviceParams,
     /// The root port's time for any access to the window.
     root: Span,
     /// Additional time if memory must be read or written first.
     dram: Span,
+    max_payload: u64,
+    max_read_request: u64,
+    page: u64,
+    random: Random,
 }
 
 /// The part of an operation that one TLP carries.
@@ -159,6 +152,10 @@ impl BareDevice {
         }
         let p = &preset.params;
         let iommu = || Iommu::new(&p.iommu, seed.stream("iommu", 0).bits());
+        let hop = match window.placement.is_remote() {
+            true => p.memory.dma_numa_extra_ns,
+            false => Span::ZERO,
+        };
         let mut device = BareDevice {
             pcie: Pcie::new(&p.pcie),
             llc: Llc::new(&p.memory, seed.stream("llc", 0).bits()),
@@ -166,7 +163,9 @@ impl BareDevice {
             credits: Slots::new(p.device.write_credits as usize),
             committed: Time::ZERO,
             window,
-            times: times(p, window.placement),
+            params: p.device,
+            root: p.memory.dma_ns + hop,
+            dram: p.memory.dma_dram_extra_ns,
             max_payload: p.pcie.max_payload_bytes.get().into(),
             max_read_request: p.pcie.max_read_request_bytes.get().into(),
             page: p.iommu.page_bytes.into(),
@@ -214,7 +213,7 @@ impl BareDevice {
             Pace::OneByOne => BinaryHeap::from([Reverse(Time::ZERO)]),
             Pace::Overlapping(n) => (0..n.get()).map(|_| Reverse(Time::ZERO)).collect(),
         };
-        let prepared = self.times.issue + ns(self.times.copy_byte_ns * size.get() as f64);
+        let prepared = self.params.issue_ns + ns(self.params.copy_byte_ns * size.get() as f64);
         let (mut began, mut total) = (Time::ZERO, Span::ZERO);
         for operation in 0..all {
             let Reverse(at) = free.pop().expect("one entry per operation in flight");
@@ -289,26 +288,26 @@ impl BareDevice {
     }
 
     fn read_latency(&self, tlp: Tlp) -> Span {
-        let is_cached = |line| self.llc.dma_read(line).is_hit();
+        let is_cached = |line| self.llc.holds(line);
         if tlp.lines().all(is_cached) {
-            self.times.root
+            self.root
         } else {
-            self.times.root + self.times.dram
+            self.root + self.dram
         }
     }
 
     /// Time until a write is visible: the root port must own the line, fetch the bytes that are not written,
     /// and evict another line.
     fn write_latency(&mut self, tlp: Tlp) -> Span {
-        let mut latency = self.times.root;
+        let mut latency = self.root;
         for line in tlp.lines() {
             let needs_memory = match self.write_line(line) {
                 Found::Hit => false,
-                Found::Filled(Evicted::Dirty) => true,
-                Found::Filled(_) | Found::Absent => tlp.is_part_of(line),
+                Found::FilledOverDirty => true,
+                Found::Filled | Found::Absent => tlp.is_part_of(line),
             };
             if needs_memory {
-                latency = self.times.root + self.times.dram;
+                latency = self.root + self.dram;
             }
         }
         latency
@@ -321,20 +320,6 @@ impl BareDevice {
         }
         self.llc.flush(line);
         Found::Absent
-    }
-}
-
-fn times(p: &Params, placement: Placement) -> DeviceTimes {
-    let node = if placement.is_remote() {
-        p.memory.dma_numa_extra_ns
-    } else {
-        Span::ZERO
-    };
-    DeviceTimes {
-        issue: p.device.issue_ns,
-        copy_byte_ns: p.device.copy_byte_ns,
-        root: p.memory.dma_ns + node,
-        dram: p.memory.dma_dram_extra_ns,
     }
 }
 

@@ -9,7 +9,6 @@ use crate::host::root::Root;
 use crate::params::{CpuParams, MemoryParams, Params};
 use crate::resource::Server;
 
-/// Costs of a program's own work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CoreTimes {
     pub(crate) cpu: CpuParams,
@@ -63,7 +62,6 @@ struct WordLine {
     turns: Server,
 }
 
-/// The words that the cores of a machine share.
 #[derive(Clone, Debug)]
 pub(crate) struct Words {
     lines: HashMap<u64, WordLine>,

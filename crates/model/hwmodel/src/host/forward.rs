@@ -105,7 +105,6 @@ struct ForwardTimes {
     backlog: Span,
 }
 
-/// A buffer's number.
 type Buffer = u64;
 
 /// A frame in memory, and when it becomes visible to the core.
@@ -116,7 +115,6 @@ struct ReceivedFrame {
     buffer: Buffer,
 }
 
-/// NIC, core and cache.
 struct Forwarder {
     frame: u64,
     times: ForwardTimes,
@@ -204,7 +202,6 @@ impl Forwarder {
         }
     }
 
-    /// A frame arrives.
     fn receive(&mut self, at: Time) {
         let starts = self.pcie.admit_write(at);
         if starts > at + self.times.backlog || self.posted.is_empty() {
@@ -276,7 +273,7 @@ impl Forwarder {
         }
         let mut is_cached = true;
         for line in lines(buffer, self.frame) {
-            let is_hit = self.llc.dma_read(line).is_hit();
+            let is_hit = self.llc.holds(line);
             self.found.reads.count(is_hit);
             is_cached &= is_hit;
         }
@@ -295,7 +292,6 @@ impl Forwarder {
         self.found.frames += 1;
     }
 
-    /// Takes a buffer from the pool.
     fn take(&mut self) -> Buffer {
         self.pool.pop().unwrap_or_else(|| {
             self.buffers += 1;

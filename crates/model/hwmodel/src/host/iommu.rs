@@ -7,7 +7,6 @@ use adverb_units::{Span, Time};
 use crate::params::IommuParams;
 use crate::resource::{Cache, Slots};
 
-/// The IOMMU of a root port.
 #[derive(Debug)]
 pub(crate) struct Iommu {
     page: u64,

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use crate::host::pcie::LINE;
 use crate::params::MemoryParams;
+use crate::resource::xorshift;
 
 /// A line of memory: its address in units of 64 B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,39 +21,25 @@ impl Line {
     }
 }
 
-/// What a core does with a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessKind {
-    /// It reads the line.
     Load,
     /// It writes to the line, which makes it dirty.
     Store,
 }
 
-/// What a filled line has replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Evicted {
-    /// Nothing: there was room.
-    Nothing,
-    /// A line that equals memory.
-    Clean,
-    /// A line that must be written to memory first.
-    Dirty,
-}
-
-/// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The line was there.
     Hit,
     /// The line was missing, and was filled.
-    Filled(Evicted),
+    Filled,
+    /// The same, and it replaced a dirty line, which must be written to memory first.
+    FilledOverDirty,
     /// The line was missing, and was not filled.
     Absent,
 }
 
 impl Found {
-    /// Whether the line was there.
     pub(crate) fn is_hit(self) -> bool {
         self == Found::Hit
     }
@@ -102,12 +89,8 @@ impl Way {
         }
     }
 
-    fn evicted(self) -> Evicted {
-        match (self.0 & Way::VALID, self.0 & Way::DIRTY) {
-            (0, _) => Evicted::Nothing,
-            (_, 0) => Evicted::Clean,
-            _ => Evicted::Dirty,
-        }
+    fn is_dirty(self) -> bool {
+        self.0 & Way::DIRTY != 0
     }
 }
 
@@ -154,7 +137,7 @@ impl Llc {
             self.all_ways[place].access(access);
             return Found::Hit;
         }
-        Found::Filled(self.fill(set..set + self.ways, line, access))
+        self.fill(set..set + self.ways, line, access)
     }
 
     /// A device writes a line. It may hit in any way; if it misses, it fills a way that is open to devices.
@@ -170,16 +153,7 @@ impl Llc {
             return Found::Hit;
         }
         let end = set + self.ways;
-        Found::Filled(self.fill(end - self.device_ways..end, line, AccessKind::Store))
-    }
-
-    /// A device reads a line. If it misses, memory answers, and the line is not filled.
-    pub(crate) fn dma_read(&self, line: Line) -> Found {
-        if self.holds(line) {
-            Found::Hit
-        } else {
-            Found::Absent
-        }
+        self.fill(end - self.device_ways..end, line, AccessKind::Store)
     }
 
     /// Invalidates a line, as `clflush` does, or a write to memory past the cache.
@@ -190,7 +164,7 @@ impl Llc {
         }
     }
 
-    /// Whether the line is cached.
+    /// Whether the line is cached. Reads of devices change nothing, hit or not.
     pub(crate) fn holds(&self, line: Line) -> bool {
         self.place(self.set(line), line).is_some()
     }
@@ -205,20 +179,16 @@ impl Llc {
         (set..set + self.ways).find(|place| self.all_ways[*place].is(line))
     }
 
-    fn fill(&mut self, ways: Range<usize>, line: Line, access: AccessKind) -> Evicted {
+    fn fill(&mut self, ways: Range<usize>, line: Line, access: AccessKind) -> Found {
         let empty = ways
             .clone()
             .find(|place| self.all_ways[*place] == Way::EMPTY);
-        let place = empty.unwrap_or_else(|| ways.start + self.choose(ways.len()));
-        std::mem::replace(&mut self.all_ways[place], Way::new(line, access)).evicted()
-    }
-
-    /// Returns a random number below `choices` by xorshift64 (Marsaglia 2003).
-    fn choose(&mut self, choices: usize) -> usize {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        ((u128::from(self.random) * choices as u128) >> 64) as usize
+        let place = empty.unwrap_or_else(|| ways.start + xorshift(&mut self.random, ways.len()));
+        let evicted = std::mem::replace(&mut self.all_ways[place], Way::new(line, access));
+        match evicted.is_dirty() {
+            true => Found::FilledOverDirty,
+            false => Found::Filled,
+        }
     }
 }
 
@@ -302,14 +272,13 @@ mod tests {
     }
 
     #[test]
-    fn device_reads_fill_nothing_and_writes_without_ways_invalidate() {
+    fn writes_without_ways_invalidate() {
         let mut llc = llc(0);
-        assert_eq!(llc.dma_read(Line(5)), Found::Absent);
         assert!(!llc.holds(Line(5)));
         llc.core(Line(5), AccessKind::Load);
-        assert_eq!(llc.dma_read(Line(5)), Found::Hit);
+        assert!(llc.holds(Line(5)));
         assert_eq!(llc.dma_write(Line(5)), Found::Absent);
-        assert_eq!(llc.dma_read(Line(5)), Found::Absent);
+        assert!(!llc.holds(Line(5)));
     }
 
     #[test]
@@ -323,12 +292,12 @@ mod tests {
         // One line.
         let mut llc = Llc::new(&memory, 0);
         let load = |llc: &mut Llc, line| llc.core(Line(line), AccessKind::Load);
-        assert_eq!(load(&mut llc, 1), Found::Filled(Evicted::Nothing));
-        assert_eq!(llc.dma_write(Line(2)), Found::Filled(Evicted::Clean));
-        assert_eq!(load(&mut llc, 3), Found::Filled(Evicted::Dirty));
+        assert_eq!(load(&mut llc, 1), Found::Filled);
+        assert_eq!(llc.dma_write(Line(2)), Found::Filled);
+        assert_eq!(load(&mut llc, 3), Found::FilledOverDirty);
         assert_eq!(llc.core(Line(3), AccessKind::Store), Found::Hit);
-        assert_eq!(load(&mut llc, 4), Found::Filled(Evicted::Dirty));
+        assert_eq!(load(&mut llc, 4), Found::FilledOverDirty);
         llc.flush(Line(4));
-        assert_eq!(load(&mut llc, 5), Found::Filled(Evicted::Nothing));
+        assert_eq!(load(&mut llc, 5), Found::Filled);
     }
 }

@@ -12,7 +12,6 @@ const INDEX_BITS: u32 = 16;
 /// Alignment of regions.
 const PAGE: u64 = 4096;
 
-/// A memory region.
 pub(crate) struct Region {
     pub(crate) key: u32,
     pub(crate) addr: u64,
@@ -25,7 +24,6 @@ pub(crate) struct Region {
     pub(crate) changed: Option<Condition>,
 }
 
-/// A machine's registered memory.
 pub(crate) struct Memory {
     regions: Vec<Option<Region>>,
     free: Vec<u32>,
@@ -46,7 +44,6 @@ pub(crate) struct Asked {
     pub(crate) access: AccessFlags,
 }
 
-/// A scatter/gather element of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocalSge {
     pub(crate) addr: u64,

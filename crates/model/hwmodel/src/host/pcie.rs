@@ -19,14 +19,11 @@ struct Overhead {
 /// Size of a cache line, the unit of the counters.
 pub(crate) const LINE: u64 = 64;
 
-/// What the link has carried.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
     /// Lines written to the NIC by MMIO, doorbells among them.
     pub(crate) mmio_writes: u64,
-    /// Lines that the NIC read from memory.
     pub(crate) read_lines: u64,
-    /// Lines that the NIC wrote to memory.
     pub(crate) write_lines: u64,
 }
 
@@ -39,7 +36,6 @@ pub(crate) struct Arrival {
     pub(crate) idle: Time,
 }
 
-/// One NIC's link.
 #[derive(Debug)]
 pub(crate) struct Pcie {
     /// NIC to memory.

@@ -15,12 +15,10 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// Whether the buffers are on the other node.
     pub(crate) fn is_remote(self) -> bool {
         matches!(self, Placement::RemoteCached | Placement::RemoteMemory)
     }
 
-    /// Whether the buffers are in memory only.
     pub(crate) fn is_memory(self) -> bool {
         matches!(self, Placement::Memory | Placement::RemoteMemory)
     }

@@ -4,7 +4,7 @@ use adverb_sim::Random;
 use adverb_units::{Span, Time};
 
 use crate::host::contention::{Contention, Core, LineTimes, Walk};
-use crate::host::llc::{Evicted, Found, Line, Llc};
+use crate::host::llc::{Found, Line, Llc};
 use crate::host::load::{Access, CpuLoad, Node, Work};
 use crate::host::memory::Range;
 use crate::host::pcie::LINE;
@@ -68,10 +68,11 @@ impl Share {
     fn write(&mut self, range: Range) -> Filling {
         let mut filling = Filling::default();
         for (line, is_whole) in Share::lines(range) {
-            let Found::Filled(evicted) = self.llc.dma_write(line) else {
-                continue;
+            let written_back = match self.llc.dma_write(line) {
+                Found::Filled => 0,
+                Found::FilledOverDirty => 1,
+                Found::Hit | Found::Absent => continue,
             };
-            let written_back = u64::from(matches!(evicted, Evicted::Dirty));
             let needed = written_back + u64::from(!is_whole);
             filling.in_memory += needed;
             if needed > 0 {

@@ -40,7 +40,6 @@ impl End {
 /// A piece of a stream that the kernel passes to the NIC at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
-    /// Bytes of the stream.
     pub(crate) bytes: u64,
     /// Bytes of the other direction that it acknowledges.
     pub(crate) acknowledges: u64,

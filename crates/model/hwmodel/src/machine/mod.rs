@@ -2,7 +2,7 @@
 
 pub(crate) mod stages;
 
-use adverb_sim::{Pace, Seed};
+use adverb_sim::{Clock, Pace, Seed};
 use adverb_units::Span;
 use adverb_verbs::{DeviceCaps, Gid, Lid, Operation, PathMtu};
 
@@ -19,9 +19,8 @@ use crate::params::CpuParams;
 use crate::preset::{Driver, Preset};
 use crate::rate::ByteTime;
 use crate::resource::Server;
-use crate::trace::Tracer;
+use crate::trace::{Act, Tracer};
 
-/// Delays of the link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkTimes {
     pub(crate) byte: ByteTime,
@@ -38,7 +37,6 @@ pub(crate) struct Registers {
     pub(crate) shared: Server,
 }
 
-/// A machine with one NIC.
 pub(crate) struct Machine {
     pub(crate) index: MachineId,
     pub(crate) preset: Preset,
@@ -55,13 +53,11 @@ pub(crate) struct Machine {
     pub(crate) root: Root,
     /// Number of roles that occupy cores, and of threads of the load.
     roles: u32,
-    /// Words that its cores share.
     pub(crate) words: Words,
     /// Queue pairs by number.
     pub(crate) numbers: Vec<QpIndex>,
     pub(crate) handles: Vec<Gid>,
     pub(crate) protection_domains: u32,
-    /// BlueFlame registers of the opened contexts.
     pub(crate) registers: Vec<Registers>,
     /// Records steps of the CPU, the NIC and the port; PCIe has its own tracer.
     pub(crate) trace: Tracer,
@@ -135,6 +131,13 @@ impl Machine {
         Pace::slower(f64::from(others + 1) / cpu.smt_gain)
     }
 
+    /// The running role's CPU does `act` for `span`.
+    pub(crate) fn work(&mut self, act: Act, span: Span, clock: &mut Clock) {
+        let began = clock.now();
+        clock.busy(span);
+        self.trace.note(act, began, clock.now());
+    }
+
     pub(crate) fn gid(&self) -> Gid {
         gid_of(self.index)
     }
@@ -204,7 +207,6 @@ pub(crate) fn gid_of(index: MachineId) -> Gid {
     Gid(gid)
 }
 
-/// Returns the machine whose port has `gid`.
 pub(crate) fn machine_of(gid: Gid, machines: u32) -> Option<MachineId> {
     (0..machines)
         .map(MachineId)

@@ -34,8 +34,8 @@ impl Machine {
     /// Occupies the transmit side for `span` from `at` on; returns when the request has passed it.
     #[inline]
     pub(crate) fn transmit(&mut self, at: Time, span: Span) -> Leaves {
-        let passed = self.nic.tx.serve(at, span) + self.nic.times.tx;
-        let idle = at + span + self.nic.times.tx;
+        let passed = self.nic.tx.serve(at, span) + self.nic.params.tx_ns;
+        let idle = at + span + self.nic.params.tx_ns;
         Leaves {
             idle,
             ready: passed,
@@ -45,7 +45,7 @@ impl Machine {
     /// Occupies the transmit side with `lines` of payload, while the first ones are already leaving.
     #[inline]
     pub(crate) fn transmit_more(&mut self, at: Time, lines: u64) {
-        self.nic.tx.serve(at, self.nic.times.send_line * lines);
+        self.nic.tx.serve(at, self.nic.params.send_line_ns * lines);
     }
 
     /// Writes a message of `length` bytes to memory, `delay` after its first packet arrived at `first`. Its
@@ -76,7 +76,7 @@ impl Machine {
     #[inline]
     pub(crate) fn receive(&mut self, at: Time, span: Span) -> Time {
         let at = self.pcie.admit_write(at);
-        self.nic.rx.serve(at, span) + self.nic.times.rx
+        self.nic.rx.serve(at, span) + self.nic.params.rx_ns
     }
 
     /// Looks up the address translations of `ranges` at `at`. Misses stall `side`, the side of the NIC that needs
@@ -106,7 +106,7 @@ impl Machine {
 
     /// Executes a command that the driver issues at `at`; returns when it is complete.
     pub(crate) fn command(&mut self, at: Time) -> Time {
-        self.nic.commands.serve(at, self.nic.times.command)
+        self.nic.commands.serve(at, self.nic.params.command_ns)
     }
 
     /// Returns the time to pin or unpin the pages of a region.
@@ -139,7 +139,7 @@ pub(crate) fn sending_span(machine: &Machine, operation: Operation, lines: u64) 
         Operation::RdmaRead(_) | Operation::FetchAdd(..) | Operation::CompareSwap(..) => {
             times.read_request
         }
-        _ => times.send + times.send_line * (lines - 1),
+        _ => times.send + machine.nic.params.send_line_ns * (lines - 1),
     }
 }
 

@@ -8,7 +8,6 @@ use crate::host::memory::Range;
 use crate::params;
 use crate::resource::Server;
 
-/// The NIC's unit for atomic operations.
 #[derive(Debug)]
 pub(crate) struct Atomics {
     /// Locks, by the low bits of the address.
@@ -19,7 +18,6 @@ pub(crate) struct Atomics {
     pub(crate) in_flight: usize,
 }
 
-/// The waiting operations of a port.
 #[derive(Debug)]
 pub(crate) struct PortQueue {
     pub(crate) waiting: VecDeque<WaitingAtomic>,

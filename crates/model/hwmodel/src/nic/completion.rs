@@ -13,11 +13,9 @@ use crate::ids::{ChannelIndex, QpIndex};
 pub(crate) enum Frees {
     /// All send requests before this number.
     Sends(u64),
-    /// A receive request.
     Receive,
 }
 
-/// A completion in its queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     /// When it is visible to the CPU.
@@ -30,7 +28,6 @@ pub(crate) struct Entry {
     pub(crate) inline: u64,
 }
 
-/// The result of a poll.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Polled {
     pub(crate) completions: usize,
@@ -38,7 +35,6 @@ pub(crate) struct Polled {
     pub(crate) copied_lines: u64,
 }
 
-/// A completion queue.
 #[derive(Debug)]
 pub(crate) struct Cq {
     pub(crate) capacity: u32,
@@ -50,7 +46,6 @@ pub(crate) struct Cq {
     pub(crate) overrun: bool,
 }
 
-/// A completion channel.
 #[derive(Debug)]
 pub(crate) struct Channel {
     /// Signaled when an event is added.
@@ -70,7 +65,6 @@ impl Cq {
         }
     }
 
-    /// When the next completion is visible.
     #[inline]
     pub(crate) fn next(&self) -> Option<Time> {
         self.entries.front().map(|entry| entry.at)

@@ -21,7 +21,6 @@ pub(crate) struct HeldContext {
     pub(crate) context: u32,
 }
 
-/// The connection of an initiator.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Connection {
     pub(crate) state: State,

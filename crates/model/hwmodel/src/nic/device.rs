@@ -6,19 +6,13 @@ use adverb_verbs::{AtomicCap, DeviceCaps};
 use crate::nic::atomics::Atomics;
 use crate::nic::dc;
 use crate::nic::wqe::Wqes;
-use crate::params::Params;
+use crate::params::{NicParams, Params};
 use crate::rate::period;
 use crate::resource::{Cache, Room, Server};
 
-/// Service times of the NIC.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NicTimes {
-    pub(crate) tx: Span,
-    pub(crate) rx: Span,
-    pub(crate) unit_wqe: Span,
-    pub(crate) unit_fetch: Span,
     pub(crate) send: Span,
-    pub(crate) send_line: Span,
     pub(crate) read_request: Span,
     pub(crate) read_response: Span,
     pub(crate) write: Span,
@@ -27,8 +21,6 @@ pub(crate) struct NicTimes {
     pub(crate) response: Span,
     /// How long a context miss stalls a side of the NIC.
     pub(crate) context_miss: Span,
-    /// A command of the driver.
-    pub(crate) command: Span,
     /// Draining what is in the NIC's pipeline.
     pub(crate) drain: Span,
     /// Handling an exception (an RNR NAK), one at a time: the context is read and written.
@@ -46,12 +38,7 @@ impl NicTimes {
         let n = &p.nic;
         let context = round_trip + n.context_load_ns;
         Self {
-            tx: n.tx_ns,
-            rx: n.rx_ns,
-            unit_wqe: n.unit_wqe_ns,
-            unit_fetch: n.unit_fetch_ns,
             send: period(n.send_mops),
-            send_line: n.send_line_ns,
             read_request: period(n.read_request_mops),
             read_response: period(n.read_response_mops),
             write: period(n.write_mops),
@@ -59,7 +46,6 @@ impl NicTimes {
             recv_header_only: period(n.recv_header_only_mops),
             response: period(n.response_mops),
             context_miss: context / u64::from(n.context_fetches),
-            command: n.command_ns,
             drain: (n.tx_ns + n.rx_ns) + round_trip,
             exception: context,
             context_creation: n.context_load_ns,
@@ -86,9 +72,9 @@ pub(crate) struct NicCounts {
     pub(crate) completed_requests: u64,
 }
 
-/// The NIC's resources.
 #[derive(Debug)]
 pub(crate) struct Nic {
+    pub(crate) params: NicParams,
     pub(crate) times: NicTimes,
     pub(crate) units: Vec<Server>,
     pub(crate) tx: Server,
@@ -97,9 +83,7 @@ pub(crate) struct Nic {
     pub(crate) promised: Server,
     pub(crate) contexts: Cache,
     pub(crate) translations: Cache,
-    /// Executes the driver's commands.
     pub(crate) commands: Server,
-    /// Pool of contexts for DC initiators.
     pub(crate) dc_contexts: dc::Contexts,
     pub(crate) wqes: Wqes,
     pub(crate) atomics: Atomics,
@@ -118,6 +102,7 @@ impl Nic {
         let n = &p.nic;
         let ports = vec![Server::default(); p.link.ports as usize];
         Self {
+            params: *n,
             times,
             units: vec![Server::default(); n.processing_units as usize],
             tx: Server::default(),
@@ -137,7 +122,6 @@ impl Nic {
     }
 }
 
-/// Half of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
     Requester = 0,
@@ -149,7 +133,6 @@ pub(crate) enum Half {
 }
 
 impl Half {
-    /// Its key in the context cache.
     pub(crate) fn key(self, number: u32) -> u32 {
         4 * number + self as u32
     }

@@ -12,7 +12,6 @@ use crate::nic::send_queue::SendQueue;
 /// Number of a machine's first queue pair: 0 and 1 are reserved (IBTA vol. 1, 3.9.3).
 pub(crate) const FIRST_NUMBER: u32 = 2;
 
-/// A queue pair.
 #[derive(Debug)]
 pub(crate) struct Qp {
     pub(crate) machine: MachineId,
@@ -25,7 +24,6 @@ pub(crate) struct Qp {
     pub(crate) caps: QpCaps,
     pub(crate) send_cq: CqIndex,
     pub(crate) recv_cq: CqIndex,
-    /// Its processing unit.
     pub(crate) unit: u32,
     /// The context whose shared BlueFlame register it uses, unless it has its own.
     pub(crate) shared_register: Option<u32>,
@@ -35,7 +33,6 @@ pub(crate) struct Qp {
     pub(crate) remote: Option<Remote>,
     pub(crate) mtu: u64,
     pub(crate) qkey: u32,
-    /// The connection of a DC initiator.
     pub(crate) dc: Connection,
     pub(crate) sq: SendQueue,
     pub(crate) rq: ReceiveQueue,

@@ -9,7 +9,6 @@ use crate::host::memory::{Ranges, SgList};
 use crate::ids::SrqIndex;
 use crate::nic::port::TransitTimes;
 
-/// A receive request.
 #[derive(Clone, Debug)]
 pub(crate) struct Receive {
     pub(crate) wr_id: WrId,
@@ -20,7 +19,6 @@ pub(crate) struct Receive {
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
     pub(crate) wr_id: WrId,
-    /// Its buffers.
     pub(crate) ranges: Ranges,
     pub(crate) status: WcStatus,
     /// Bytes before the payload (a datagram's global routing header).
@@ -51,7 +49,6 @@ pub(crate) struct ReceiveQueue {
     /// PSN of the next request.
     expected: Psn,
     rnr_timer: Span,
-    /// The transit of the last answer.
     pub(super) answered: TransitTimes,
 }
 

@@ -37,7 +37,6 @@ pub(crate) struct SendQueue {
     read_room: Time,
     /// DMA reads of payload.
     gathers: Slots,
-    /// The transit of the last request.
     pub(super) departed: TransitTimes,
 }
 
@@ -81,7 +80,6 @@ impl SendQueue {
         self.known
     }
 
-    /// PSN of the first WQE.
     pub(crate) fn psn(&self) -> Psn {
         self.psn
     }
@@ -93,7 +91,6 @@ impl SendQueue {
         self.wqes.get_mut(usize::try_from(place).ok()?)
     }
 
-    /// The WQE that was posted last.
     pub(crate) fn last(&self) -> Option<&Wqe> {
         self.wqes.back()
     }
@@ -120,7 +117,6 @@ impl SendQueue {
         self.retired = self.retired.max(before);
     }
 
-    /// Flushes all WQEs.
     pub(crate) fn flush(&mut self, now: Time) {
         self.reads_in_flight = 0;
         for wqe in self.wqes.iter_mut().filter(|wqe| wqe.status.is_none()) {

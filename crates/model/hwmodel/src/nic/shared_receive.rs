@@ -7,14 +7,12 @@ use adverb_verbs::{AsyncEvent, SrqCaps};
 use crate::ids::MachineId;
 use crate::nic::receive_queue::Receive;
 
-/// A context of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) machine: MachineId,
     pub(crate) context: u32,
 }
 
-/// A shared receive queue.
 #[derive(Debug)]
 pub(crate) struct Srq {
     pub(crate) owner: Owner,

@@ -49,7 +49,6 @@ impl Wqes {
         }
     }
 
-    /// Whether it prefetches WQEs at the doorbell.
     pub(crate) fn prefetches(&self) -> bool {
         self.read_bytes > LINE
     }
@@ -112,18 +111,15 @@ pub(crate) struct Wqe {
     pub(crate) flags: SendFlags,
     pub(crate) sg_list: SgList,
     pub(crate) length: u64,
-    /// Its inline payload.
     pub(crate) inline: Option<Vec<u8>>,
     pub(crate) target: Option<Target>,
     /// Its size in lines of 64 B.
     pub(crate) lines: u64,
     /// When the NIC can process it.
     pub(crate) ready: Time,
-    /// Where the NIC finds it.
     pub(crate) location: WqeLocation,
     /// Number of the queue pair's doorbell that announced it.
     pub(crate) doorbell: u64,
-    /// How it ended.
     pub(crate) status: Option<WcStatus>,
     /// When its completion is visible.
     pub(crate) completed: Time,

@@ -20,11 +20,7 @@ pub struct ModelChannel {
     pub(super) machine: MachineId,
 }
 
-impl std::fmt::Debug for ModelChannel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "channel {}", self.number.0)
-    }
-}
+debug_as!(ModelChannel, "channel {}", number.0);
 
 impl ModelChannel {
     pub(super) fn new(world: &SharedFabric, number: ChannelIndex, machine: MachineId) -> Self {
@@ -68,11 +64,7 @@ pub struct ModelCq {
     empty_polls: Cell<u32>,
 }
 
-impl std::fmt::Debug for ModelCq {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "completion queue {}", self.number.0)
-    }
-}
+debug_as!(ModelCq, "completion queue {}", number.0);
 
 impl ModelCq {
     pub(super) fn new(
@@ -121,8 +113,7 @@ impl CompletionQueue for ModelCq {
                     host.cpu.poll_hit_ns * n as u64 + copying,
                 ),
             };
-            events.clock.busy(span);
-            host.trace.note(act, now, events.clock.now());
+            host.work(act, span, &mut events.clock);
             Ok(polled.completions)
         })?;
         let empty_polls = if n > 0 { 0 } else { self.empty_polls.get() + 1 };
@@ -137,11 +128,8 @@ impl CompletionQueue for ModelCq {
     fn req_notify(&self, on: NotifyOn) -> Result<(), PollError> {
         self.world.with(|fabric, events| {
             let host = &mut fabric.machines[self.machine];
-            let began = events.clock.now();
-            events.clock.busy(host.cpu.doorbell_ns);
-            let now = events.clock.now();
-            host.trace.note(Act::Arm, began, now);
-            fabric.arm(self.number, on, now, events);
+            host.work(Act::Arm, host.cpu.doorbell_ns, &mut events.clock);
+            fabric.arm(self.number, on, events.clock.now(), events);
         });
         Ok(())
     }

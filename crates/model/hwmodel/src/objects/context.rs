@@ -61,7 +61,6 @@ impl ModelContext {
         }
     }
 
-    /// The machine that it belongs to.
     pub(crate) fn machine(&self) -> MachineId {
         self.machine
     }

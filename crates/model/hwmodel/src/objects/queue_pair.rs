@@ -16,11 +16,7 @@ pub struct ModelQp {
     caps: QpCaps,
 }
 
-impl std::fmt::Debug for ModelQp {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "queue pair {}", self.number)
-    }
-}
+debug_as!(ModelQp, "queue pair {}", number);
 
 impl ModelQp {
     pub(super) fn new(world: &SharedFabric, index: QpIndex, number: Qpn, caps: QpCaps) -> Self {

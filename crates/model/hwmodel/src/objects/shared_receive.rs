@@ -18,11 +18,7 @@ pub struct ModelSrq {
     caps: SrqCaps,
 }
 
-impl std::fmt::Debug for ModelSrq {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "shared receive queue {}", self.number.0)
-    }
-}
+debug_as!(ModelSrq, "shared receive queue {}", number.0);
 
 impl ModelSrq {
     pub(super) fn new(

@@ -11,7 +11,6 @@ use crate::world::message::Delivery;
 /// Room for the global routing header before a datagram's payload.
 pub(super) const GRH: u32 = 40;
 
-/// Why a request is not executed.
 pub(super) enum Refusal {
     /// No such queue pair, or not the expected PSN: no answer.
     Silence,
@@ -21,7 +20,6 @@ pub(super) enum Refusal {
     Invalid(WcStatus, Option<Received>),
 }
 
-/// What the responder does for a request.
 pub(super) enum Task {
     Deliver(Delivery),
     Read(Option<Range>),

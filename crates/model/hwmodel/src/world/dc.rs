@@ -45,7 +45,7 @@ impl Fabric {
         qp.dc.state = State::Connecting(target);
         let (machine, unit) = (qp.machine, qp.unit as usize);
         let nic = &mut self.machines[machine].nic;
-        let begin = nic.units[unit].begin(ready.max(now), nic.times.unit_wqe);
+        let begin = nic.units[unit].begin(ready.max(now), nic.params.unit_wqe_ns);
         events.schedule(begin, Event::ChangeTarget { qp: at });
         false
     }
@@ -151,7 +151,6 @@ impl Fabric {
         events.schedule(passed, Event::Connected { qp: at });
     }
 
-    /// The initiator is connected.
     pub(super) fn connected(&mut self, at: QpRef, events: &mut EventQueue) {
         let Some(qp) = self.alive(at) else { return };
         if let State::Connecting(target) = qp.dc.state {

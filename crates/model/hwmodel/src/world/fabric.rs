@@ -32,7 +32,6 @@ pub(crate) enum Path {
     },
 }
 
-/// An event of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     /// A doorbell for `count` requests arrives at the NIC.
@@ -73,7 +72,6 @@ pub(crate) enum Event {
     Interrupt { cq: CqIndex },
 }
 
-/// The state of a simulation.
 #[derive(Default)]
 pub(crate) struct Fabric {
     pub(crate) machines: Table<MachineId, Machine>,
@@ -94,7 +92,6 @@ pub(crate) struct Fabric {
 pub(crate) struct Mailbox {
     pub(crate) messages: Vec<OutOfBandMessage>,
     pub(crate) condition: Condition,
-    /// Whether the role has ended.
     pub(crate) ended: bool,
 }
 

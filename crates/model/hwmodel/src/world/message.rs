@@ -10,9 +10,7 @@ use crate::nic::receive_queue::Received;
 /// The kind of a message, and so its direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// To the responder.
     Request,
-    /// Back to the requester.
     Answer(Answer),
     /// A DC initiator asks a target for a context.
     Connect,
@@ -22,14 +20,12 @@ pub(crate) enum Direction {
     Disconnect(u32),
 }
 
-/// The responder's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The request is executed; the answer has its data, if any.
     Ack,
     /// No receive is posted (RNR NAK).
     ReceiverNotReady,
-    /// The request is refused.
     Nak(WcStatus),
 }
 
@@ -86,7 +82,6 @@ pub(crate) struct Messages {
 const KEPT: usize = 64 << 10;
 
 impl Messages {
-    /// An empty buffer.
     #[inline]
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
         self.buffers.pop().unwrap_or_default()
@@ -117,7 +112,6 @@ impl Messages {
             .expect("a message in flight has a slot")
     }
 
-    /// Frees the slot of a message.
     #[inline]
     pub(crate) fn end(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];

@@ -9,7 +9,7 @@ use adverb_verbs::{
 use crate::host::memory::{LocalSge, SgList};
 use crate::host::pcie::LINE;
 use crate::ids::{MachineId, QpIndex};
-use crate::machine::{Machine, machine_of};
+use crate::machine::machine_of;
 use crate::nic::port::Target;
 use crate::nic::queue_pair::Qp;
 use crate::nic::receive_queue::Receive;
@@ -143,12 +143,8 @@ impl Fabric {
         let inline = self.inline(machine, request);
         let host = &mut self.machines[machine];
         let lines = wqe_bytes(request, host.preset.driver).div_ceil(LINE);
-        let cpu = &host.cpu;
-        let began = events.clock.now();
-        events
-            .clock
-            .busy(cpu.wqe_build_ns + cpu.wqe_line_ns * (lines - 1));
-        host.trace.note(Act::BuildWqe, began, events.clock.now());
+        let span = host.cpu.wqe_build_ns + host.cpu.wqe_line_ns * (lines - 1);
+        host.work(Act::BuildWqe, span, &mut events.clock);
         let wqe = Wqe {
             wr_id: request.wr_id,
             operation: request.operation,
@@ -239,7 +235,6 @@ impl Fabric {
         events.schedule(at, Event::Doorbell { qp, count, path });
     }
 
-    /// Posts receive requests.
     pub(crate) fn post_recv(
         &mut self,
         index: QpIndex,
@@ -279,7 +274,8 @@ impl Fabric {
                 needed: QpState::Init,
             });
         }
-        self.machines[qp.machine].build_receive(events);
+        let host = &mut self.machines[qp.machine];
+        host.work(Act::BuildReceive, host.cpu.recv_build_ns, &mut events.clock);
         let has_failed = qp.state == QpState::Err;
         let status = has_failed.then_some(WcStatus::WrFlushErr);
         qp.rq.post(receive(request), status);
@@ -288,16 +284,6 @@ impl Fabric {
             self.fail_receives(qp, events);
         }
         Ok(())
-    }
-}
-
-impl Machine {
-    /// Accounts for the CPU's work of posting a receive.
-    pub(super) fn build_receive(&mut self, events: &mut EventQueue) {
-        let began = events.clock.now();
-        events.clock.busy(self.cpu.recv_build_ns);
-        let built = events.clock.now();
-        self.trace.note(Act::BuildReceive, began, built);
     }
 }
 
@@ -310,7 +296,6 @@ pub(super) fn post_each<R>(
     all.try_for_each(|(index, request)| accept(request).map_err(|cause| PostError { index, cause }))
 }
 
-/// Converts a receive request.
 pub(super) fn receive(request: &RecvRequest<'_>) -> Receive {
     Receive {
         wr_id: request.wr_id,

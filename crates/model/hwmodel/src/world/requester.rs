@@ -68,9 +68,9 @@ impl Fabric {
         let ready = wqe.ready.max(now);
         let ready = qp.sq.takes_at(ready);
         let nic = &mut self.machines[machine].nic;
-        let mut span = nic.times.unit_wqe;
+        let mut span = nic.params.unit_wqe_ns;
         if was_read {
-            span += nic.times.unit_fetch;
+            span += nic.params.unit_fetch_ns;
         }
         let begin = nic.units[unit].begin(ready, span);
         let trace = &mut self.machines[machine].trace;

@@ -90,7 +90,7 @@ impl Fabric {
         let mut visible = passed;
         if length > 0 {
             let begin = first.min(now);
-            let rx = host.nic.times.rx;
+            let rx = host.nic.params.rx_ns;
             host.trace.note(Act::ReceivePayload, begin, begin + rx);
             visible = host.stream_in((begin, passed), rx, (length, mtu));
             host.root.carry(length);
@@ -259,7 +259,7 @@ impl Fabric {
         let lines = range.map_or(1, |range| (range.length as u64).div_ceil(LINE));
         let sent = host.transmit(now, host.nic.times.read_response);
         host.transmit_more(now, lines.saturating_sub(1));
-        let through = at + host.nic.times.tx;
+        let through = at + host.nic.params.tx_ns;
         let passed = Leaves {
             idle: through,
             ready: sent.ready.max(through),
@@ -281,7 +281,6 @@ impl Fabric {
         self.depart(message, leaves, events);
     }
 
-    /// Sends an answer back.
     pub(super) fn answer(
         &mut self,
         message: u32,

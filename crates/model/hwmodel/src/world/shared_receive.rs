@@ -8,6 +8,7 @@ use adverb_verbs::{AsyncEvent, PostError, PostErrorCause, QpState, RecvRequest, 
 use crate::ids::{QpIndex, SrqIndex};
 use crate::nic::receive_queue::Receive;
 use crate::nic::shared_receive::{Owner, PendingEvent};
+use crate::trace::Act;
 use crate::world::fabric::{EventQueue, Fabric};
 use crate::world::post::{post_each, receive};
 
@@ -47,7 +48,6 @@ impl Fabric {
         self.leave_srq(srq);
     }
 
-    /// Posts receive requests.
     pub(crate) fn post_shared(
         &mut self,
         srq: SrqIndex,
@@ -72,7 +72,8 @@ impl Fabric {
         request.check(queue.caps.max_sge)?;
         queue.in_use += 1;
         queue.receives.push_back(receive(request));
-        self.machines[queue.owner.machine].build_receive(events);
+        let host = &mut self.machines[queue.owner.machine];
+        host.work(Act::BuildReceive, host.cpu.recv_build_ns, &mut events.clock);
         Ok(())
     }
 

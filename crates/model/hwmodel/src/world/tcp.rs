@@ -23,12 +23,10 @@ const PIECES_OF_ACK: u32 = 2;
 /// A receive descriptor that the NIC writes, and a send descriptor that it reads.
 const DESCRIPTOR: u64 = 16;
 
-/// The other end of a connection.
 fn peer(end: u32) -> u32 {
     end ^ 1
 }
 
-/// Payload of a frame.
 fn segment(machine: &Machine) -> u64 {
     let ip = match machine.preset.link_layer {
         LinkLayer::InfiniBand => u64::from(machine.preset.params.link.mtu_bytes.get()) - IPOIB,

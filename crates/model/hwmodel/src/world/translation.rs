@@ -28,7 +28,6 @@ impl Fabric {
         events.clock.busy(host.pin(length));
     }
 
-    /// The NIC evicts its translations.
     pub(super) fn flush_translations(&mut self, machine: MachineId, events: &mut EventQueue) {
         let host = &mut self.machines[machine];
         let drain = host.nic.times.drain;

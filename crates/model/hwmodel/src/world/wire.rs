@@ -75,7 +75,6 @@ fn extended(message: &Message, qp_type: QpType) -> u64 {
 }
 
 impl Fabric {
-    /// Returns queue pair `number` of a machine.
     pub(super) fn find(&self, machine: MachineId, number: Qpn) -> Option<QpIndex> {
         let place = number.get().checked_sub(FIRST_NUMBER)?;
         let numbers = &self.machines.get(machine)?.numbers;

@@ -6,7 +6,6 @@ use adverb_units::{Span, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Core(pub(crate) u32);
 
-/// Times of transferring a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LineTimes {
     /// From core to core, or between a core and the root port.
@@ -19,7 +18,6 @@ pub(crate) struct LineTimes {
     pub(crate) conflict: Span,
 }
 
-/// Where a line is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     /// In the last-level cache, and in no core's cache.

@@ -50,7 +50,6 @@ impl Grant {
     }
 }
 
-/// The contended lines of a machine.
 #[derive(Debug)]
 pub(crate) struct Contention {
     times: LineTimes,

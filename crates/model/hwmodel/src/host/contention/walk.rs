@@ -7,12 +7,9 @@ use super::{Contention, WALKED};
 use crate::host::load::Access;
 use crate::host::pcie::LINE;
 
-/// How threads walk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Walk {
-    /// Number of bytes that the threads walk through.
     pub(crate) bytes: u64,
-    /// The kind of access to each.
     pub(crate) access: Access,
     /// Time of an access to a line that the core has.
     pub(crate) each: Span,
@@ -42,7 +39,6 @@ impl Walk {
     }
 }
 
-/// A walking thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Walker {
     pub(super) core: Core,
@@ -52,7 +48,6 @@ pub(super) struct Walker {
     pub(super) place: u64,
     /// Since when it may access that byte.
     pub(super) since: Time,
-    /// Whether it may write.
     pub(super) writes: bool,
     /// When it has to request a line again.
     pub(super) next: Time,
