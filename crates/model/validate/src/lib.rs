@@ -64,6 +64,6 @@ pub use row::{Grade, Pair, Plan, Row, UnknownProgram};
 pub use run::{Limits, Progress, validate};
 pub use score::{Group, Score, Scores, Tally, WORST_ERROR, error};
 pub use words::{
-    BufferState, Completion, DcTarget, Ddio, Exactness, Interferer, LabelKind, LoadNode, LoadOp, LoadTarget,
-    Metric, Node, Opcode, Program, Quantity, Refill, Side, Status, Transport, Unit,
+    BufferState, Completion, DcTarget, Ddio, Exactness, Interferer, LabelKind, LoadNode, LoadOp,
+    LoadTarget, Metric, Node, Opcode, Program, Quantity, Refill, Side, Status, Transport, Unit,
 };

@@ -4,7 +4,6 @@ use adverb_units::Span;
 
 use crate::data::Entry;
 use crate::row::Row;
-use crate::score::Scores;
 use crate::words::Status;
 
 /// The rows' outcomes, in the order of the rows.
@@ -114,11 +113,6 @@ impl Report {
     /// The outcomes, in the order of the rows.
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
-    }
-
-    /// How well the model predicts.
-    pub fn scores(&self) -> Scores {
-        Scores::of(&self.outcomes)
     }
 
     /// The rows that count and are not inside, worst first: failed ones, then by decreasing error, then those

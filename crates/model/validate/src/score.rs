@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use crate::data::Entry;
 use crate::published::Interval;
-use crate::report::Outcome;
+use crate::report::{Outcome, Report};
 
 /// The largest error, ln 100. Larger errors are clamped to it.
 ///
@@ -88,9 +88,11 @@ pub struct Scores {
     pub curves: Vec<Group>,
 }
 
-impl Scores {
-    pub(crate) fn of(outcomes: &[Outcome]) -> Self {
-        let counted: Vec<&Outcome> = outcomes.iter().filter(|o| o.entry().counts()).collect();
+impl Report {
+    /// How well the model predicts.
+    pub fn scores(&self) -> Scores {
+        let outcomes = self.outcomes().iter();
+        let counted: Vec<&Outcome> = outcomes.filter(|o| o.entry().counts()).collect();
         Scores {
             overall: Score::of(&counted),
             files: groups(&counted, |entry| entry.place.file.to_string()),

@@ -20,7 +20,6 @@ use crate::preset::{Kind, Preset};
 use crate::rate::ByteTime;
 use crate::resource::Server;
 
-/// Largest number of frames in a burst.
 const BURST: usize = 32;
 /// Size of the send queue. The core drops frames that exceed it.
 const SEND_QUEUE: usize = 1024;

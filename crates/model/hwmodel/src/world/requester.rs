@@ -14,7 +14,6 @@ use crate::world::fabric::{Event, EventQueue, Fabric, Path};
 use crate::world::message::{Answer, Delivery, Direction, Message};
 
 impl Fabric {
-    /// A doorbell arrives at the NIC.
     pub(super) fn doorbell(&mut self, at: QpRef, count: u32, path: Path, events: &mut EventQueue) {
         let now = events.now();
         let Some(qp) = self.alive(at) else { return };
@@ -227,7 +226,6 @@ impl Fabric {
         self.retire(index, events);
     }
 
-    /// An answer arrives.
     pub(super) fn answered(&mut self, message: u32, answer: Answer, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (at, seq, operation) = (m.from, m.seq, m.operation);

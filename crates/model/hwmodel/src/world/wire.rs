@@ -162,7 +162,6 @@ impl Fabric {
         passage
     }
 
-    /// A message arrives at its destination's port.
     pub(super) fn arrive(&mut self, message: u32, events: &mut EventQueue) {
         match self.messages.get(message).direction {
             Direction::Request => self.request(message, events),
