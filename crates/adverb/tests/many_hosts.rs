@@ -40,7 +40,7 @@ fn every_program_runs_between_two_and_three_hosts() {
         let bind = format!("10.78.0.{}", host + 1);
         let command = places[host].command(&format!("serve --bind {bind}"));
         let server = Server::run(lan.inside(host, &command));
-        server.wait_for_line("no authentication, no encryption");
+        server.wait_for_line("no authentication and no encryption");
         server
     };
     let servers = [serve(1), serve(2)];

@@ -393,7 +393,7 @@ fn folders_that_cannot_be() {
     assert_snapshot!(report("nowhere").refused(1), @"error: folder nowhere does not exist: name one that `adverb study` wrote");
     assert_snapshot!(report("empty").refused(1), @"error: no results in empty/results.jsonl: run `adverb study --out empty` first");
     fs::write(place.path("empty/results.jsonl"), "").unwrap();
-    assert_snapshot!(report("empty").refused(1), @"error: empty/results.jsonl holds no record: run `adverb study --out empty` first");
+    assert_snapshot!(report("empty").refused(1), @"error: empty/results.jsonl contains no record: run `adverb study --out empty` first");
     fs::write(place.path("empty/results.jsonl"), "{}\n{}\n").unwrap();
     assert_snapshot!(report("empty").refused(1), @"error: empty/results.jsonl:1: not a record (no schema): delete that line to keep the others");
 }

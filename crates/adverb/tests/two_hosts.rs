@@ -120,7 +120,7 @@ fn between_two_network_namespaces() {
     let place = Place::new();
     let serve = place.command("serve --bind 10.77.0.1 --once");
     let server = Server::run(wire.inside(0, &serve));
-    server.wait_for_line("no authentication, no encryption");
+    server.wait_for_line("no authentication and no encryption");
     let ping = place.command(&with(SHORT, "10.77.0.1"));
     let ended: common::Ended = wire.inside(1, &ping).output().unwrap().into();
     assert_eq!(ended.record()["status"], "ok");
@@ -241,7 +241,7 @@ fn a_path_mtu_beyond_the_wire_is_refused_on_either_side() {
     let (here, there) = (Place::new(), Place::new());
     let serve = there.command("serve --bind 10.77.0.1");
     let server = Server::run(wire.inside(0, &serve));
-    server.wait_for_line("no authentication, no encryption");
+    server.wait_for_line("no authentication and no encryption");
     let refusal = |program: &str, mtu: &str| {
         let over = "--device soft@10.77.0.2 --peer 10.77.0.1 --mtu";
         let ended = wire
