@@ -51,8 +51,8 @@ fn in_json(experiment: &Experiment) -> Value {
 }
 
 /// Prints the experiments that these cells belong to.
-pub(crate) fn announce(cells: &[CellSpec]) {
-    let ids = cells.iter().flat_map(|cell| &cell.figures);
+pub(crate) fn announce<'c>(cells: impl Iterator<Item = &'c CellSpec>) {
+    let ids = cells.flat_map(|cell| &cell.figures);
     let ids: BTreeSet<&str> = ids.map(String::as_str).collect();
     let is_asked_for = |figure: &Figure| ids.contains(figure.spec.id);
     for experiment in &EXPERIMENTS {

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use adverb_experiments::{FigureId, Profile};
+use adverb_experiments::{FigureId, Profile, Unfilled};
 use adverb_host::{Busy, Machine, now_rfc3339};
 use adverb_launch::{DeviceChoice, NotRun, PeerAddress, Usage};
 use adverb_report::{Report, matrix::is_between_hosts};
@@ -12,7 +12,7 @@ use adverb_results::{
     Outcome, PairRecord, RESULTS_CSV, RESULTS_JSONL, Record, Writer, failed_passes, merged,
     read_records, write_csv,
 };
-use adverb_verbs::PathOptions;
+use adverb_verbs::{LinkRate, PathOptions};
 use anyhow::{Context, bail};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -38,12 +38,18 @@ pub(crate) struct Meta {
     pub(crate) only: Vec<FigureId>,
     /// The device.
     pub(crate) device: DeviceChoice,
+    /// Further devices, for figures that compare devices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) beside: Vec<DeviceChoice>,
     /// The server of the passive side; `None` if both sides run here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) peer: Option<PeerAddress>,
     /// Options of the path.
     #[serde(flatten)]
     pub(crate) path: PathOptions,
+    /// Speeds of links that are compared; all if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) rates: Vec<LinkRate>,
     /// Name of the study in its records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
@@ -59,6 +65,9 @@ pub(crate) struct Meta {
     /// Planned cells that were not run, and why; `None` if all were run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) not_run: Option<NotRun>,
+    /// Figures that were asked for and that the device cannot fill, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unfilled: Vec<Unfilled>,
 }
 
 impl Meta {
@@ -76,14 +85,17 @@ impl Meta {
             profile,
             only: only.to_vec(),
             device,
+            beside: Vec::new(),
             peer,
             path: PathOptions::default(),
+            rates: Vec::new(),
             label: None,
             planned: Vec::new(),
             machine: Machine::this(),
             started: now_rfc3339(),
             busy: None,
             not_run: None,
+            unfilled: Vec::new(),
         }
     }
 
@@ -200,6 +212,8 @@ pub(crate) fn render(dir: &Path, ending: Ending) -> anyhow::Result<Rendered> {
     // A folder without `study.json` still has records to show.
     let study = Meta::read(dir).ok();
     let not_run = study.as_ref().and_then(|meta| meta.not_run.as_ref());
+    let unfilled = study.iter().flat_map(|meta| &meta.unfilled);
+    let unfilled = unfilled.map(|figure| (figure.figure.clone(), figure.reason.clone()));
     warnings.extend(not_run.map(|not_run| format!("{}.", not_run.reason)));
     let meta = adverb_report::Meta {
         command: study.as_ref().map(Meta::command_line),
@@ -209,6 +223,7 @@ pub(crate) fn render(dir: &Path, ending: Ending) -> anyhow::Result<Rendered> {
         generated: Some(now_rfc3339()),
         warnings,
         folders: Vec::new(),
+        unfilled: unfilled.collect(),
     };
     write(&records, &meta, &dir.join(REPORT_HTML))
 }

@@ -124,6 +124,7 @@ impl Recorder {
             let work = |spec: &CellSpec, stop: &Stop| {
                 let is_over = || interrupt.raised() || stop.is_set();
                 let started = now_rfc3339();
+                let hardware = hardware.at_rate(spec.params.path.rate);
                 Ok(match hardware.run(spec, spec.into(), &is_over) {
                     Some(run) => self.measured(spec, started, run),
                     None => Measured::Interrupted,

@@ -91,7 +91,10 @@ fn common(args: &MeasureArgs, op: Opcode) -> Result<Request, Usage> {
     Ok(Request {
         inline: args.inline,
         completion: args.completion,
-        path: args.path.options()?,
+        path: PathOptions {
+            rate: args.rate,
+            ..args.path.options()?
+        },
         verify: args.verify,
         traffic: Traffic {
             reversed: args.reversed,

@@ -4,21 +4,22 @@
 //! confidence interval contains the differences between starts of the processes. The model has no such noise:
 //! one pass holds all repetitions.
 
+mod planned;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use adverb_experiments::{FigureId, Plan, Ports, Profile};
+use adverb_experiments::Profile;
 use adverb_host::{Busy, now_rfc3339};
 use adverb_launch::{
-    DeviceChoice, DeviceInfo, Hardware, Interrupt, Mode, Peer, Usage, printable,
-    take_what_does_not_fit,
+    DeviceChoice, DeviceInfo, Hardware, Interrupt, Mode, Usage, printable, take_what_does_not_fit,
 };
-use adverb_results::{Impairment, Outcome, PairRecord, Record, Site, Writer};
-use adverb_units::Span;
-use adverb_workload::pair::{CellSpec, Length, Side};
+use adverb_results::{Outcome, PairRecord, Record, Site, Writer};
+use adverb_verbs::PathOptions;
+use adverb_workload::pair::{CellSpec, Side};
 use anyhow::{Context, bail};
 use serde_json::json;
 
@@ -29,10 +30,7 @@ use crate::progress::Progress;
 use crate::record::{Measured, Recorder};
 use crate::request::Shape;
 use crate::{experiments, hosts, request, terminal};
-
-/// Virtual time that a cell measures on a model, instead of the quick study's 0.27 s on a real device: virtual
-/// time has no noise.
-const MODEL_DURATION: Span = Span::from_ms(5);
+use planned::{At, Planned};
 
 /// Runs the study and prints its findings.
 pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
@@ -43,88 +41,104 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     let Begun {
         folder,
         mut meta,
-        info,
-        peer,
-        place,
+        places,
     } = begin(args, &out)?;
-    let caps = match &peer {
-        None => info.caps.clone(),
-        Some(peer) => peer.common_limits(&info.caps),
-    };
-    let ports = ports(&meta, peer.as_ref())?;
-    let plan = Plan::study(meta.profile, &meta.only, (&caps, ports));
-    let mut plan = plan.with_path(meta.path);
-    let is_model = matches!(meta.device, DeviceChoice::Model(_));
-    let numbers: Vec<Option<u32>> = if is_model {
-        let length = Length::Duration(MODEL_DURATION);
-        let lengths = plan.cells.iter_mut().map(|cell| &mut cell.params.length);
-        lengths.for_each(|each| *each = length);
-        vec![None]
-    } else {
-        let passes = meta.profile.repetitions();
-        plan = plan.in_passes(passes);
-        (1..=args.repetitions.unwrap_or(passes)).map(Some).collect()
-    };
+    let plans = planned::plans(args, &mut meta, places)?;
     let (writer, earlier) = if args.resume {
         folder.resume()?
     } else {
         (folder.start()?, Vec::new())
     };
-    if let Some(peer) = &peer {
-        warn_of_another_host(&earlier, &peer.welcome().site);
-    }
     let interrupt = Interrupt::listen()?;
-    let bed = match &meta.device {
-        DeviceChoice::Model(preset) => Bed::Model(Box::new(Hardware::load(preset)?)),
-        device => {
-            let peers = peer.into_iter().collect();
-            let launcher = hosts::launcher(vec![device.clone()], peers, &place)?;
-            Bed::Hosts(Box::new(launcher.with_mode(Mode::Processes)))
-        }
-    };
-    let mut recorder = Recorder::new(bed, &plan.cells)?;
-    meta.planned = plan.cells.iter().map(|cell| cell.id.clone()).collect();
     let mut tally = Tally::default();
-    let done = Done::of(&earlier, &recorder);
-    let mut cells = tally.cells_to_do(plan.cells, args, (&numbers, &done));
-    leave_out_what_does_not_fit(&mut cells, &mut meta, &mut tally)?;
-    let passes = tally.passes(&cells, &numbers, &done);
-    if tally.skipped == tally.planned {
-        let planned = tally.planned / numbers.len();
-        terminal::say(&format!(
-            "all {planned} cells have been measured: nothing to do"
-        ));
-    } else {
-        experiments::announce(&cells);
-        if !is_model && !cells.is_empty() {
-            note_if_busy(&mut meta);
+    meta.planned.clear();
+    let legs = plans.into_iter().map(|planned| {
+        if let Some(peer) = &planned.at.peer {
+            warn_of_another_host(&earlier, &peer.welcome().site);
         }
-    }
+        leg(planned, &mut meta, &earlier, &mut tally)
+    });
+    let mut legs: Vec<Leg> = legs.collect::<anyhow::Result<_>>()?;
+    announce(&legs, &tally, &mut meta);
     folder.write_meta(&meta)?;
-    if let Some(not_run) = meta.not_run.filter(|_| cells.is_empty()) {
+    let is_empty = legs.iter().all(|leg| leg.cells.is_empty());
+    if let Some(not_run) = meta.not_run.filter(|_| is_empty) {
         bail!("{}", not_run.reason);
     }
     let writer = (writer, meta.label.as_deref());
-    measure(&passes, writer, &mut recorder, &interrupt, &mut tally)?;
+    measure(&mut legs, writer, &interrupt, &mut tally)?;
     conclude(&out, &tally, args.format)
 }
 
-/// Returns whether the ports of both sides can inject faults.
-///
-/// # Errors
-/// They cannot, and all requested figures need it.
-fn ports(meta: &Meta, peer: Option<&Peer>) -> Result<Ports, Usage> {
-    let none = Impairment::default();
-    let here = meta.device.check_impairment(Some(&none)).map_err(Usage);
-    let needs_faults = |id: &FigureId| id.ports() == Ports::Impairing;
-    let checked = here.and_then(|()| peer.map_or(Ok(()), |peer| peer.check_impairment(&none)));
-    match checked {
-        Ok(()) => Ok(Ports::Impairing),
-        Err(Usage(reason)) if !meta.only.is_empty() && meta.only.iter().all(needs_faults) => {
-            let only: Vec<&str> = meta.only.iter().map(|id| id.as_str()).collect();
-            Err(Usage(format!("--only {}: {reason}", only.join(","))))
+/// What a study measures on one device.
+struct Leg {
+    recorder: Recorder,
+    /// The cells that are not measured in all passes yet.
+    cells: Vec<CellSpec>,
+    passes: Vec<Pass>,
+    /// Runs of a cell that were asked for.
+    repetitions: usize,
+    is_model: bool,
+}
+
+/// Prepares the runs on one device.
+fn leg(
+    planned: Planned,
+    meta: &mut Meta,
+    earlier: &[Record],
+    tally: &mut Tally,
+) -> anyhow::Result<Leg> {
+    let Planned {
+        at,
+        cells,
+        asked,
+        numbers,
+    } = planned;
+    let is_model = at.is_model();
+    let device = at.device.clone();
+    let bed = match &at.device {
+        DeviceChoice::Model(preset) => Bed::Model(Box::new(Hardware::load(preset)?)),
+        device => {
+            let peers = at.peer.into_iter().collect();
+            let launcher = hosts::launcher(vec![device.clone()], peers, &at.place)?;
+            Bed::Hosts(Box::new(launcher.with_mode(Mode::Processes)))
         }
-        Err(_) => Ok(Ports::Plain),
+    };
+    let recorder = Recorder::new(bed, &cells)?;
+    meta.planned
+        .extend(cells.iter().map(|cell| cell.id.clone()));
+    let done = Done::of(earlier, &recorder);
+    let mut cells = tally.cells_to_do(cells, &asked, (&numbers, &done));
+    leave_out_what_does_not_fit(&mut cells, (meta, &device), tally)?;
+    let passes = tally.passes(&cells, &numbers, &done);
+    Ok(Leg {
+        recorder,
+        cells,
+        passes,
+        repetitions: numbers.len(),
+        is_model,
+    })
+}
+
+/// Says what is going to be measured, what cannot be, and whether the machine is busy.
+fn announce(legs: &[Leg], tally: &Tally, meta: &mut Meta) {
+    if tally.skipped == tally.planned {
+        let planned: usize = tally.planned / legs.first().map_or(1, |leg| leg.repetitions.max(1));
+        terminal::say(&format!(
+            "all {planned} cells have been measured: nothing to do"
+        ));
+        return;
+    }
+    experiments::announce(legs.iter().flat_map(|leg| &leg.cells));
+    for unfilled in &meta.unfilled {
+        let (figure, reason) = (&unfilled.figure, &unfilled.reason);
+        terminal::say(&format!("left out: {figure}: {reason}"));
+    }
+    if legs
+        .iter()
+        .any(|leg| !leg.is_model && !leg.cells.is_empty())
+    {
+        note_if_busy(meta);
     }
 }
 
@@ -132,15 +146,14 @@ fn ports(meta: &Meta, peer: Option<&Peer>) -> Result<Ports, Usage> {
 struct Begun {
     folder: Folder,
     meta: Meta,
-    info: DeviceInfo,
-    peer: Option<Peer>,
-    place: PlaceArgs,
+    /// The device of all figures, then those that it is compared with.
+    places: Vec<At>,
 }
 
 /// Checks device and places. A server is contacted before a new folder is created, so that an unreachable
 /// one leaves no folder.
 fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
-    args.device.check()?;
+    args.device.check_gid()?;
     if args.resume && !out.is_dir() {
         bail!(
             "folder {} does not exist, so there is nothing to resume: leave out --resume",
@@ -158,16 +171,32 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
         let reason = "--repetitions: virtual time has no noise, so a model measures each cell once; leave it out";
         return Err(Usage(reason.to_owned()).into());
     }
-    if let DeviceChoice::Tcp(_) = meta.device {
-        let device = &meta.device;
+    let mut devices = std::iter::once(&meta.device).chain(&meta.beside);
+    if let Some(device) = devices.find(|device| matches!(device, DeviceChoice::Tcp(_))) {
         let reason = format!(
             "--device {device}: the studies are of RDMA; `adverb ping` and `adverb blast` run on {device}"
         );
         return Err(Usage(reason).into());
     }
     if args.device.all().len() > 1 {
-        return Err(Usage("--device: a study measures one device; name one".to_owned()).into());
+        let reason =
+            "--device: both sides of a study use one device; repeat --device to compare several";
+        return Err(Usage(reason.to_owned()).into());
     }
+    let mut places = vec![first_place(args, &meta)?];
+    for device in &meta.beside {
+        places.push(another_place(device, args, &meta)?);
+    }
+    let folder = folder.map_or_else(|| Folder::claim(out), Ok)?;
+    Ok(Begun {
+        folder,
+        meta,
+        places,
+    })
+}
+
+/// The device of all figures, with the peer of the study.
+fn first_place(args: &StudyArgs, meta: &Meta) -> anyhow::Result<At> {
     request::check_places(&meta.device, &args.place, Shape::Pair)?;
     let mut place = args.place.clone();
     place.peer = meta.peer.iter().cloned().collect();
@@ -175,16 +204,45 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
     let info = DeviceInfo::query(&meta.device)?;
     let peer = hosts::peers(&place, &meta.device, &info)?.pop();
     request::check_path(&meta.path, (&meta.device, &info), peer.as_slice())?;
+    for rate in &args.rates {
+        let at_rate = PathOptions {
+            rate: Some(*rate),
+            ..PathOptions::default()
+        };
+        let checked = at_rate.check(&info.port);
+        checked.map_err(|refused| Usage(format!("--rates: {refused}")))?;
+    }
     if !matches!(meta.device, DeviceChoice::Model(_)) {
         let shared = request::shared_core(&place);
         shared.iter().for_each(|line| terminal::warn(line));
     }
-    let folder = folder.map_or_else(|| Folder::claim(out), Ok)?;
-    Ok(Begun {
-        folder,
-        meta,
+    Ok(At {
+        device: meta.device.clone(),
         info,
         peer,
+        place,
+    })
+}
+
+/// A device that the first one is compared with; both sides run on this host.
+fn another_place(device: &DeviceChoice, args: &StudyArgs, meta: &Meta) -> anyhow::Result<At> {
+    if meta.peer.is_some() {
+        return Err(Usage(format!(
+            "--device {device}: with --peer a study is of one device; measure this one into a folder of its own, and make one report of both"
+        ))
+        .into());
+    }
+    let mut place = args.place.clone();
+    if matches!(device, DeviceChoice::Model(_)) {
+        place = PlaceArgs::default();
+    }
+    request::check_places(device, &place, Shape::Pair)?;
+    let info = DeviceInfo::query(device)?;
+    request::check_path(&meta.path, (device, &info), &[])?;
+    Ok(At {
+        device: device.clone(),
+        info,
+        peer: None,
         place,
     })
 }
@@ -194,11 +252,13 @@ fn new_meta(args: &StudyArgs) -> Result<Meta, Usage> {
     let profile = args.profile.unwrap_or(Profile::Quick);
     let mut meta = Meta::new(
         profile,
-        &args.only,
+        &planned::asked_figures(args)?,
         device,
         args.place.peer.first().cloned(),
     );
     meta.path = args.path.options()?;
+    meta.rates.clone_from(&args.rates);
+    meta.beside = args.device.beside().cloned().collect();
     meta.label.clone_from(&args.label);
     Ok(meta)
 }
@@ -216,6 +276,13 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     same("--profile", args.profile.map(text), text(meta.profile))?;
     let typed = args.device.named().map(|device| device.to_string());
     same("--device", typed, meta.device.to_string())?;
+    for device in args.device.beside() {
+        if !meta.beside.contains(device) {
+            return Err(Usage(format!(
+                "--device {device}: not a device of the folder's study; choose another --out, and make one report of both"
+            )));
+        }
+    }
     let or_default = |there: Option<String>| there.unwrap_or_else(|| "the default".to_owned());
     let (now, before) = (flags_of(&args.path.options()?), flags_of(&meta.path));
     for ((flag, typed), (_, there)) in now.into_iter().zip(before) {
@@ -226,6 +293,11 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
         args.label.clone(),
         or_default(meta.label.clone()),
     )?;
+    for rate in &args.rates {
+        if !meta.rates.is_empty() && !meta.rates.contains(rate) {
+            meta.rates.push(*rate);
+        }
+    }
     if let Some(peer) = args.place.peer.first() {
         if meta.peer.is_none() {
             return Err(Usage(format!(
@@ -236,8 +308,9 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     }
     if !meta.only.is_empty() {
         let known = meta.only.clone();
-        let new = args.only.iter().filter(|figure| !known.contains(figure));
-        meta.only.extend(new);
+        let asked = planned::asked_figures(args)?.into_iter();
+        meta.only
+            .extend(asked.filter(|figure| !known.contains(figure)));
     }
     Ok(meta)
 }
@@ -245,18 +318,21 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
 /// Removes cells that would fail because they need more shared memory than is free, with a warning.
 fn leave_out_what_does_not_fit(
     cells: &mut Vec<CellSpec>,
-    meta: &mut Meta,
+    (meta, device): (&mut Meta, &DeviceChoice),
     tally: &mut Tally,
 ) -> anyhow::Result<()> {
     let sides: &[Side] = match meta.peer {
         None => &[Side::Active, Side::Passive],
         Some(_) => &[Side::Active],
     };
-    meta.not_run = take_what_does_not_fit(cells, (&meta.device, sides))
+    let not_run = take_what_does_not_fit(cells, (device, sides))
         .context("cannot read how much shared memory is free")?;
-    if let Some(not_run) = meta.not_run.as_ref().filter(|_| !cells.is_empty()) {
-        terminal::warn(&not_run.reason);
-        tally.not_run.clone_from(&not_run.cells);
+    if let Some(not_run) = not_run {
+        if !cells.is_empty() {
+            terminal::warn(&not_run.reason);
+            tally.not_run.clone_from(&not_run.cells);
+        }
+        meta.not_run = Some(not_run);
     }
     Ok(())
 }
@@ -352,20 +428,16 @@ impl Tally {
     fn cells_to_do(
         &mut self,
         mut cells: Vec<CellSpec>,
-        args: &StudyArgs,
+        asked: &HashSet<String>,
         (numbers, done): (&[Option<u32>], &Done<'_>),
     ) -> Vec<CellSpec> {
-        let asked = |spec: &CellSpec| {
-            let mut ids = args.only.iter().map(|id| id.as_str());
-            args.only.is_empty() || ids.any(|id| spec.figures.iter().any(|f| f == id))
-        };
-        cells.retain(asked);
-        self.planned = cells.len() * numbers.len();
+        cells.retain(|spec| asked.contains(&spec.id));
+        self.planned += cells.len() * numbers.len();
         let done_passes = |spec: &CellSpec| {
             let done = numbers.iter().filter(|pass| done.has(spec, **pass));
             done.count()
         };
-        self.skipped = cells.iter().map(done_passes).sum();
+        self.skipped += cells.iter().map(done_passes).sum::<usize>();
         cells.retain(|spec| done_passes(spec) < numbers.len());
         cells
     }
@@ -385,7 +457,7 @@ impl Tally {
             }
         };
         let passes: Vec<Pass> = numbers.iter().map(pass).collect();
-        self.to_do = passes.iter().map(|pass| pass.cells.len()).sum();
+        self.to_do += passes.iter().map(|pass| pass.cells.len()).sum::<usize>();
         passes
     }
 
@@ -414,42 +486,44 @@ impl Tally {
 }
 
 fn measure(
-    passes: &[Pass],
+    legs: &mut [Leg],
     (mut writer, label): (Writer, Option<&str>),
-    recorder: &mut Recorder,
     interrupt: &Interrupt,
     tally: &mut Tally,
 ) -> anyhow::Result<()> {
-    let all = passes.iter().flat_map(|pass| &pass.cells);
+    let all = legs.iter().flat_map(|leg| &leg.passes);
+    let all = all.flat_map(|pass| &pass.cells);
     let mut progress = Progress::new(all.map(|spec| spec.estimate().as_secs_f64()).collect());
-    for pass in passes {
-        recorder.in_order(&pass.cells, interrupt, |measured| {
-            for spec in &pass.cells {
-                progress.begin(&spec.id);
-                let record = match measured()? {
-                    Measured::Record(record) => record,
-                    Measured::Interrupted => {
-                        tally.cut = Some(Cut::Interrupted);
-                        break;
+    'legs: for leg in legs {
+        for pass in &leg.passes {
+            leg.recorder.in_order(&pass.cells, interrupt, |measured| {
+                for spec in &pass.cells {
+                    progress.begin(&spec.id);
+                    let record = match measured()? {
+                        Measured::Record(record) => record,
+                        Measured::Interrupted => {
+                            tally.cut = Some(Cut::Interrupted);
+                            break;
+                        }
+                        Measured::NoPeer(reason) => {
+                            tally.cut = Some(Cut::NoPeer(reason));
+                            break;
+                        }
+                    };
+                    let mut kept = Record::from(record.as_ref());
+                    (kept.label, kept.pass) = (label.map(str::to_owned), pass.number);
+                    writer.append(&kept)?;
+                    tally.count(&record);
+                    if let Outcome::Failed { reason } = &record.outcome {
+                        progress.note(&format!("{}: {reason}", spec.id));
                     }
-                    Measured::NoPeer(reason) => {
-                        tally.cut = Some(Cut::NoPeer(reason));
-                        break;
-                    }
-                };
-                let mut kept = Record::from(record.as_ref());
-                (kept.label, kept.pass) = (label.map(str::to_owned), pass.number);
-                writer.append(&kept)?;
-                tally.count(&record);
-                if let Outcome::Failed { reason } = &record.outcome {
-                    progress.note(&format!("{}: {reason}", spec.id));
+                    progress.end();
                 }
-                progress.end();
+                Ok(())
+            })?;
+            if tally.cut.is_some() {
+                break 'legs;
             }
-            Ok(())
-        })?;
-        if tally.cut.is_some() {
-            break;
         }
     }
     progress.finish();

@@ -2,6 +2,9 @@
 
 mod common;
 
+use adverb_experiments::{Limits, Plan, Profile};
+use adverb_launch::DeviceInfo;
+use adverb_verbs::LinkRate;
 use common::Place;
 use serde_json::Value;
 
@@ -14,9 +17,29 @@ fn document(name: &str) -> String {
 fn every_figure_is_described() {
     let programs = document("docs/programs.md");
     for figure in adverb_experiments::figures() {
-        let row = format!("| `{}` | {} |", figure.spec.id, figure.spec.title);
+        let (id, title) = (figure.spec.id, figure.spec.title);
+        let [quick, paper, full] = cells_of(id);
+        let row = format!("| `{id}` | {title} | {quick} | {paper} | {full} |");
         assert!(programs.contains(&row), "docs/programs.md lacks: {row}");
     }
+}
+
+/// Cells of a figure in the profiles quick, paper and full.
+fn cells_of(figure: &str) -> [usize; 3] {
+    let device = match figure {
+        "loss" => "soft@127.0.0.1",
+        _ => "model:mt26428_qdr",
+    };
+    let info = DeviceInfo::query(&device.parse().unwrap()).unwrap();
+    let limits = Limits {
+        caps: &info.caps,
+        port: &info.port,
+        no_faults: None,
+        rates: &LinkRate::ALL,
+    };
+    let only = [figure.parse().unwrap()];
+    let profiles = [Profile::Quick, Profile::Paper, Profile::Full];
+    profiles.map(|profile| Plan::study(profile, &only, limits).cells.len())
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod common;
 use std::fs;
 
 use common::Place;
+use insta::assert_snapshot;
 
 fn study(place: &Place, device: &str, only: &str, out: &str) {
     let line = format!("study --device {device} --only {only} --out {out}");
@@ -29,13 +30,73 @@ fn a_model_stands_beside_published_values_and_another_model() {
     );
     let page = fs::read_to_string(place.path("both.html")).unwrap();
     for device in ["model:mt26428_qdr", "model:cx3"] {
-        assert!(page.contains(&format!("{device}: Message rate, single posts")));
+        assert!(page.contains(&format!("{device}: 3a: time per message, single posts")));
     }
     assert!(
         page.contains(mark),
         "the published value, next to its own model"
     );
     assert!(page.contains("The records are from several studies, in qdr, cx3."));
+}
+
+#[test]
+fn two_devices_stand_in_one_figure_of_one_study() {
+    let place = Place::new();
+    let devices = "--device model:mt26428_qdr --device model:mt26428_roce10";
+    let line = format!("study --only fig1b,fig8a {devices} --out s");
+    place.run(&line).ok();
+    let records = common::records(&place.path("s"));
+    let of = |device: &str| {
+        let own = records.iter().filter(|r| r["device"]["name"] == device);
+        let figures = own.map(|r| r["figures"].to_string());
+        figures.collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(of("mt26428_qdr").len(), 2, "{records:?}");
+    assert_eq!(of("mt26428_roce10"), ["[\"fig8\"]".to_owned()].into());
+    let page = fs::read_to_string(place.path("s/report.html")).unwrap();
+    for series in ["mt26428_qdr", "mt26428_roce10"] {
+        let name = format!("data-series=\"SEND, model:{series} (prediction)\"");
+        assert!(page.contains(&name), "{name}");
+    }
+    let again = place.run("study --resume --out s").ok();
+    assert!(again.talk.contains("nothing to do"), "{}", again.talk);
+    let other = place.run("study --resume --out s --device model:mt26428_qdr --device model:cx");
+    assert_snapshot!(other.refused(2), @"error: --device model:cx: not a device of the folder's study; choose another --out, and make one report of both");
+
+    let alone = place.run(&format!("study --only fig1 {devices} --out t"));
+    assert_snapshot!(alone.refused(2), @"error: --device model:mt26428_roce10: further devices are for figures that compare devices (fig8), and none of these was asked for; leave it out");
+}
+
+#[test]
+fn speeds_are_what_if_on_a_model_and_refused_by_name_elsewhere() {
+    let place = Place::new();
+    let line = "study --only fig7,table1 --rates sdr,xdr --device model:mt26428_qdr --out s";
+    place.run(line).ok();
+    let page = fs::read_to_string(place.path("s/report.html")).unwrap();
+    for words in ["4x SDR", "8 Gb/s", "4x XDR", "7b, what-if: throughput"] {
+        assert!(page.contains(words), "{words}");
+    }
+    let rate = |name: &str| {
+        let line = format!("blast --op write --size 64K --buffers 16 --rate {name}");
+        let record = place
+            .run(&format!("{line} --device model:mt26428_qdr --json"))
+            .record();
+        assert_eq!(record["params"]["rate"], name);
+        record["metrics"]["bytes_per_s"].as_f64().unwrap() * 8e-9
+    };
+    // The payload of packets of 4 KiB is 99 % of the usable 8 and 16 Gb/s.
+    let (sdr, ddr) = (rate("sdr"), rate("ddr"));
+    assert!(
+        (7.6..8.0).contains(&sdr) && (15.2..16.0).contains(&ddr),
+        "{sdr} {ddr}"
+    );
+
+    let soft = place.run("study --only fig7 --rates qdr --out t");
+    assert_snapshot!(soft.refused(2), @"error: --rates: rate qdr: this device's port (shared memory) has no InfiniBand rates to choose from; leave it out");
+    let roce = place.run("blast --op write --rate qdr --device model:mt26428_roce10");
+    assert_snapshot!(roce.refused(2), @"error: rate qdr: this device's port (Ethernet) has no InfiniBand rates to choose from; leave it out");
+    let twice = place.run("ping --op send --device soft --device model:cx");
+    assert_snapshot!(twice.refused(2), @"error: --device model:cx: a device was named before; only `adverb study` compares several");
 }
 
 #[test]

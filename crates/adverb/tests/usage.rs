@@ -22,8 +22,10 @@ fn unknown_words() {
     assert_snapshot!(usage("blast --op read --post twice"), @"error: invalid --post 'twice': expected single or list");
     assert_snapshot!(usage("ping --op send --sise 8"), @"error: unknown argument '--sise': did you mean '--size'? see `adverb ping --help`");
     assert_snapshot!(usage("ping --op send now"), @"error: unknown argument 'now': see `adverb ping --help`");
-    assert_snapshot!(usage("study --profile slow"), @"error: invalid --profile 'slow': expected quick or full");
-    assert_snapshot!(usage("study --only fig1,fig9"), @"error: --only: invalid figure 'fig9': choose from fig1, fig2, fig3, fig4, fig5, fig6, fig8, rank-rtt, rank-cpu, latency, loss");
+    assert_snapshot!(usage("study --profile slow"), @"error: invalid --profile 'slow': expected quick, paper or full");
+    assert_snapshot!(usage("study --only fig1,fig9"), @"error: --only: invalid figure 'fig9': choose from fig1, fig2, fig3, fig4, fig5, fig6, table1, fig7, fig8, rank-rtt, rank-cpu, latency, loss (a letter names a panel: fig1a)");
+    assert_snapshot!(usage("study --study wan"), @"error: --study: invalid study 'wan': choose from macarthur, russell, loss");
+    assert_snapshot!(usage("study --study russell --only fig1"), @"error: --only fig1: not a figure of --study russell, which has rank-rtt, rank-cpu, latency");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::format::{Format, format};
 use adverb_results::{Completion, Opcode, Posting, Program, Signaling, Transport};
 use adverb_units::Bytes;
+use adverb_verbs::LinkRate;
 use adverb_workload::pair::operations;
 use clap::{ArgAction, Args};
 
@@ -153,6 +154,13 @@ pub(crate) struct MeasureArgs {
     /// (1..1M) [default: 64; 8 of atomics]
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<Bytes>,
+
+    /// Rate of the packets: sdr, ddr, qdr, fdr, edr, hdr, ndr or xdr (InfiniBand, four lanes) [default: the
+    /// link's]
+    ///
+    /// On verbs:NAME the static rate of the path, up to the link's; of a model, the rate of its link.
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<LinkRate>,
 
     /// Carry the payload in the request itself (up to the device's limit; see `adverb devices`)
     #[arg(long)]

@@ -58,6 +58,7 @@ impl PathArgs {
             rnr_retries: None,
             traffic_class: self.traffic_class,
             service_level: self.service_level,
+            rate: None,
             api: self.api,
             impairment: self.impair.impairment().map_err(Usage)?,
         })

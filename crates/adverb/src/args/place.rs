@@ -21,9 +21,10 @@ pub(crate) struct DeviceArgs {
     /// time (see `adverb model`); tcp or tcp@ADDR[:PORT], the kernel's TCP in place of RDMA, for ping and
     /// blast (ADDR: of this host, PORT: where its passive side listens).
     /// soft@ADDR,soft@ADDR… makes this host act as several, one for each address. Under mpirun or srun,
-    /// soft@auto uses the address at which the other ranks reach each host.
+    /// soft@auto uses the address at which the other ranks reach each host. `study` takes further ones, each
+    /// with --device, for the figures that compare devices.
     #[arg(long, value_name = "DEV")]
-    device: Option<DeviceList>,
+    device: Vec<DeviceList>,
 
     /// A model from a preset file of your own, instead of --device (`adverb model show -h` shows one)
     #[arg(long, value_name = "FILE", conflicts_with = "device")]
@@ -40,7 +41,7 @@ impl DeviceArgs {
     pub(crate) fn named(&self) -> Option<DeviceChoice> {
         let model = self.preset.as_ref();
         let model = model.map(|file| DeviceChoice::Model(PresetChoice::file(file)));
-        let listed = || Some(self.with_gid(&self.device.as_ref()?.0[0]));
+        let listed = || Some(self.with_gid(&self.device.first()?.0[0]));
         model.or_else(listed)
     }
 
@@ -49,9 +50,24 @@ impl DeviceArgs {
         chosen.unwrap_or_else(|| device.clone())
     }
 
-    /// Refuses --gid for a device without a GID table.
+    /// The devices of further `--device`, which the first one is compared with.
+    pub(crate) fn beside(&self) -> impl Iterator<Item = &DeviceChoice> {
+        self.device.iter().skip(1).flat_map(|list| &list.0)
+    }
+
+    /// Refuses several devices, and --gid for a device without a GID table.
     pub(crate) fn check(&self) -> Result<(), Usage> {
-        let typed = match &self.device {
+        match self.beside().next() {
+            Some(device) => Err(Usage(format!(
+                "--device {device}: a device was named before; only `adverb study` compares several"
+            ))),
+            None => self.check_gid(),
+        }
+    }
+
+    /// Refuses --gid for a device without a GID table.
+    pub(crate) fn check_gid(&self) -> Result<(), Usage> {
+        let typed = match self.device.first() {
             Some(list) => list.0[0].clone(),
             None => self.choice(),
         };
@@ -77,7 +93,7 @@ impl DeviceArgs {
 
     /// Returns the devices of all hosts that this machine acts as.
     pub(crate) fn all(&self) -> Vec<DeviceChoice> {
-        match &self.device {
+        match self.device.first() {
             Some(list) if list.0.len() > 1 => list.0.clone(),
             _ => vec![self.choice()],
         }

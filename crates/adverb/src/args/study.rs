@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use super::format::{Format, format};
-use adverb_experiments::{FigureId, Profile};
+use adverb_experiments::{FigureId, Profile, StudyId};
+use adverb_verbs::LinkRate;
 use clap::{ArgAction, Args};
 
 use super::path::PathArgs;
@@ -30,35 +31,56 @@ use super::value::{count, one_of};
     after_help = "\
 Examples:
   adverb study                              3 minutes, into ./study-DATE
-  adverb study --list                       the experiments and their figures
+  adverb study --list                       the studies and their figures
+  adverb study --study macarthur --profile paper --device model:mt26428_qdr
   adverb study --only fig1,rank-rtt         only the cells of two figures
   adverb study --only loss --device soft@127.0.0.1    what lost packets cost
   adverb study --profile full --out full    all sizes: about half an hour
   adverb study --resume --out full          go on where it was interrupted
   adverb study --peer nodeb --out two       with nodeb (`adverb serve` there)
+  adverb study --only fig8 --device model:mt26428_qdr --device model:mt26428_roce10
   adverb study --device model:connect_ib    what a Connect-IB would do: seconds"
 )]
 pub(crate) struct StudyArgs {
-    /// How much to measure: quick (about 3 minutes on 2 cores) or full [default: quick]
+    /// Only the figures of one study: macarthur (MacArthur & Russell, HPCC 2012), russell (tutorial, 2013)
+    /// or loss (needs soft@ADDR) [default: all]
+    #[arg(long, value_name = "STUDY")]
+    pub(crate) study: Option<StudyId>,
+
+    /// How much to measure: quick (about 3 minutes on 2 cores), paper or full [default: quick]
+    ///
+    /// paper measures the sizes and numbers of buffers of the publications; quick some of them, up to 16 MiB;
+    /// full all powers of two that the programs take. docs/programs.md has the number of cells of each figure.
     #[arg(
         long,
         value_name = "PROFILE",
-        value_parser = one_of([("quick", Profile::Quick), ("full", Profile::Full)])
+        value_parser = one_of([
+            ("quick", Profile::Quick),
+            ("paper", Profile::Paper),
+            ("full", Profile::Full),
+        ])
     )]
     pub(crate) profile: Option<Profile>,
 
-    /// Only the cells of these figures, separated by commas
+    /// Only the cells of these figures (fig1) or panels (fig1a), separated by commas
     ///
-    /// --list names them. Figures that need packet loss run only on soft@ADDR.
+    /// --list names the figures. Those that need packet loss run only on soft@ADDR.
     #[arg(long, value_name = "FIG,...", value_delimiter = ',')]
     pub(crate) only: Vec<FigureId>,
 
+    /// Speeds of the link that Figure 7 and Table I compare, separated by commas: sdr, ddr, qdr, fdr, edr, hdr,
+    /// ndr, xdr [default: all that the device has]
+    ///
+    /// A model takes all of them; verbs:NAME those up to its InfiniBand link, as the static rate of the path.
+    #[arg(long, value_name = "RATE,...", value_delimiter = ',')]
+    pub(crate) rates: Vec<LinkRate>,
+
     /// List the experiments and their figures, and measure nothing
-    #[arg(long, conflicts_with_all = ["only", "out", "resume"])]
+    #[arg(long, conflicts_with_all = ["study", "only", "rates", "out", "resume"])]
     pub(crate) list: bool,
 
     /// Repetitions of each cell, in passes over the whole plan; with --resume, a larger number adds
-    /// passes [default: 3, with --profile full 5; a model has no noise and measures once]
+    /// passes [default: 3, with --profile paper or full 5; a model has no noise and measures once]
     #[arg(long, value_name = "N", value_parser = count::<u32, _>(1..=1000))]
     pub(crate) repetitions: Option<u32>,
 

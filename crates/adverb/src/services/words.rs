@@ -38,6 +38,7 @@ pub(super) fn of_path(path: &PathOptions) -> Values {
         "rnr_retry_cnt": path.rnr_retries.map(RetryCount::get),
         "traffic_class": path.traffic_class,
         "service_level": path.service_level,
+        "rate": path.rate,
         "api": path.api,
         "impairment": path.impairment,
     });

@@ -85,6 +85,7 @@ impl Context for TcpContext {
             gid_index: 0,
             gid_type: None,
             marking: PacketMarking::None,
+            max_rate_mbps: None,
         })
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use adverb_abi as abi;
 use adverb_verbs::{
-    AddressHandle, AddressVector, AhRef, CreateError, Gid, LinkLayer, PacketMarking, PathOptions,
-    TrafficClass,
+    AddressHandle, AddressVector, AhRef, CreateError, Gid, LinkLayer, LinkRate, PacketMarking,
+    PathOptions, TrafficClass,
 };
 
 use crate::explain::object_error;
@@ -56,6 +56,7 @@ impl Source {
         let mut attr = abi::ibv_ah_attr {
             dlid: address.dlid.0,
             sl: address.service_level.get(),
+            static_rate: address.static_rate.map_or(0, rate_code),
             is_global: is_global.into(),
             port_num: address.port.0,
             ..abi::ibv_ah_attr::zeroed()
@@ -75,7 +76,7 @@ impl Source {
         attr
     }
 
-    /// Overrides the traffic class and service level that the connection manager chose with those in
+    /// Overrides the traffic class, service level and rate that the connection manager chose with those in
     /// `options`. Without them the system's default applies on RoCE (`default_roce_tos`), and the subnet
     /// manager's service level on InfiniBand.
     pub(crate) fn choose(
@@ -93,7 +94,50 @@ impl Source {
         if options.service_level.is_some() {
             attr.sl = own.sl;
         }
+        if options.rate.is_some() {
+            attr.static_rate = own.static_rate;
+        }
     }
+}
+
+/// Returns the number of a rate in `enum ibv_rate`, which counts four lanes.
+const fn rate_code(rate: LinkRate) -> u8 {
+    match rate {
+        LinkRate::Sdr => 3,
+        LinkRate::Ddr => 6,
+        LinkRate::Qdr => 7,
+        LinkRate::Fdr => 12,
+        LinkRate::Edr => 16,
+        LinkRate::Hdr => 17,
+        LinkRate::Ndr => 21,
+        LinkRate::Xdr => 23,
+    }
+}
+
+/// Returns the signalled rate of a port: the number of lanes (`active_width`) times their speed
+/// (`active_speed`), as `ibstat` decodes them. 0, so that all rates are refused, if it is unknown.
+pub(crate) const fn signalled_mbps(attr: &abi::ibv_port_attr) -> u32 {
+    let lanes = match attr.active_width {
+        1 => 1,
+        2 => 4,
+        4 => 8,
+        8 => 12,
+        16 => 2,
+        _ => 0,
+    };
+    // In quarters of Mb/s: the speeds of FDR and EDR lanes are no whole numbers.
+    let quarters = match attr.active_speed {
+        1 => 10_000,
+        2 => 20_000,
+        4 => 40_000,
+        8 => 41_250,
+        16 => 56_250,
+        32 => 103_125,
+        64 => 212_500,
+        128 => 425_000,
+        _ => 0,
+    };
+    lanes * quarters / 4
 }
 
 /// An address handle. Dropping it destroys it.
@@ -188,6 +232,35 @@ mod tests {
             assert_eq!((attr.is_global, attr.grh.sgid_index), (1, 3), "{layer}");
             assert_eq!((attr.grh.traffic_class, attr.sl), (40, 5), "{layer}");
         }
+    }
+
+    #[test]
+    fn a_static_rate_has_the_number_that_libibverbs_gives_it() {
+        let limited = |rate| AddressVector {
+            static_rate: rate,
+            ..to(1, 7)
+        };
+        let code = |rate| {
+            source(LinkLayer::InfiniBand)
+                .ah_attr(&limited(rate))
+                .static_rate
+        };
+        assert_eq!(code(None), 0);
+        let codes = LinkRate::ALL.map(|rate| code(Some(rate)));
+        assert_eq!(codes, [3, 6, 7, 12, 16, 17, 21, 23]);
+    }
+
+    #[test]
+    fn the_rate_of_a_port_is_that_of_all_its_lanes() {
+        let port = |active_width, active_speed| abi::ibv_port_attr {
+            active_width,
+            active_speed,
+            ..abi::ibv_port_attr::zeroed()
+        };
+        assert_eq!(signalled_mbps(&port(2, 4)), 40_000, "4x QDR");
+        assert_eq!(signalled_mbps(&port(2, 32)), 103_125, "4x EDR");
+        assert_eq!(signalled_mbps(&port(1, 1)), 2_500, "1x SDR");
+        assert_eq!(signalled_mbps(&port(0, 0)), 0);
     }
 
     #[test]

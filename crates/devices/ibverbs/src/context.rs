@@ -10,11 +10,11 @@ use adverb_sysfs::Sysfs;
 use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressVector, AsyncEvent, AtomicCap, Context, Counters, CreateError, Device,
-    DeviceCaps, DeviceName, Lid, OpenError, PathMtu, PollError, PortCaps, PortNum, PostApi,
-    ProtectionDomain, QpCaps, QpInit, RegisterError, SrqCaps,
+    DeviceCaps, DeviceName, Lid, LinkLayer, OpenError, PathMtu, PollError, PortCaps, PortNum,
+    PostApi, ProtectionDomain, QpCaps, QpInit, RegisterError, SrqCaps,
 };
 
-use crate::address::{VerbsAh, marking_of};
+use crate::address::{VerbsAh, marking_of, signalled_mbps};
 use crate::channel::VerbsChannel;
 use crate::choice::{GidChoice, Interface, VerbsDevice};
 use crate::cm::Manager;
@@ -251,6 +251,7 @@ impl Context for VerbsContext {
             gid_index: gid.index,
             gid_type: gid.gid_type,
             marking: marking_of(link_layer),
+            max_rate_mbps: (link_layer == LinkLayer::InfiniBand).then(|| signalled_mbps(&attr)),
         })
     }
 

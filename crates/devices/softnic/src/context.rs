@@ -229,6 +229,7 @@ impl Context for SoftContext {
             gid_index: 0,
             gid_type,
             marking,
+            max_rate_mbps: None,
         })
     }
 

@@ -261,6 +261,9 @@ pub struct PortCaps {
     pub gid_type: Option<GidType>,
     /// Which priority fields its packets carry.
     pub marking: PacketMarking,
+    /// Highest signalled rate, in Mb/s, that packets to a peer can be limited to; `None` if the link has no such
+    /// rates. A model takes any rate.
+    pub max_rate_mbps: Option<u32>,
 }
 
 /// Sizes of a queue pair (`ibv_qp_cap`).

@@ -55,11 +55,12 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Returns the address vector of the peer, with the traffic class and service level of `options`.
+    /// Returns the address vector of the peer, with the traffic class, service level and rate of `options`.
     pub fn address(&self) -> AddressVector {
         AddressVector {
             traffic_class: self.options.traffic_class.unwrap_or_default(),
             service_level: self.options.service_level.unwrap_or_default(),
+            static_rate: self.options.rate,
             ..AddressVector::new(self.remote.gid, self.remote.lid, self.local.port)
         }
     }

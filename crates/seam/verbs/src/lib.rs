@@ -35,6 +35,7 @@ pub mod path;
 pub mod priority;
 pub mod probability;
 pub mod qp;
+pub mod rate;
 pub mod rules;
 pub mod srq;
 pub mod station;
@@ -67,6 +68,7 @@ pub use qp::{
     AckTimeout, AddressVector, QpAttr, QpAttrMask, QpState, QpType, RetryCount, RetryParams,
     RnrTimer,
 };
+pub use rate::{LinkRate, ParseLinkRateError};
 pub use srq::{AsyncEvent, NoSrq, SharedReceiveQueue, SrqAttr, SrqCaps};
 pub use station::{CpuTime, Level, OutOfBandError, RoleId, Station, WaitError, Work};
 pub use stream::{NoStreams, StreamError, StreamWait, Streams};

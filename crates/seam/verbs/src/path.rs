@@ -9,6 +9,7 @@ use crate::caps::{LinkLayer, PacketMarking, PathMtu, PortCaps};
 use crate::impairment::Impairment;
 use crate::priority::{ServiceLevel, TrafficClass};
 use crate::qp::{AckTimeout, AddressVector, RetryCount, RetryParams};
+use crate::rate::LinkRate;
 
 /// Which of libibverbs' two interfaces requests are posted through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -65,6 +66,9 @@ pub struct PathOptions {
     pub traffic_class: Option<TrafficClass>,
     /// Service level of the packets.
     pub service_level: Option<ServiceLevel>,
+    /// Rate of the packets (`ibv_ah_attr.static_rate`); of a model, rate of its link.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<LinkRate>,
     /// Posting interface of the queue pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api: Option<PostApi>,
@@ -84,6 +88,7 @@ impl PathOptions {
             rnr_retries: self.rnr_retries.or(other.rnr_retries),
             traffic_class: self.traffic_class.or(other.traffic_class),
             service_level: self.service_level.or(other.service_level),
+            rate: self.rate.or(other.rate),
             api: self.api.or(other.api),
             impairment: self.impairment.or(other.impairment),
         }
@@ -118,6 +123,16 @@ impl PathOptions {
         let max = port.active_mtu;
         if let Some(path_mtu) = self.path_mtu.filter(|mtu| *mtu > max) {
             return Err(PathOptionError::PathMtu { path_mtu, max });
+        }
+        match (self.rate, port.max_rate_mbps) {
+            (Some(_), None) => {
+                let unlimited = "has no InfiniBand rates to choose from";
+                refuse("rate", self.rate, (link_layer, unlimited))?;
+            }
+            (Some(rate), Some(max_mbps)) if rate.signalled_mbps() > max_mbps => {
+                return Err(PathOptionError::Rate { rate, max_mbps });
+            }
+            _ => {}
         }
         self.check_marking(link_layer, port.marking)
     }
@@ -212,6 +227,17 @@ pub enum PathOptionError {
         /// The highest.
         max: ServiceLevel,
     },
+    /// The rate exceeds that of the link.
+    #[error(
+        "rate {rate} ({} Mb/s): this device's link signals {max_mbps} Mb/s; choose a lower rate, or a model",
+        rate.signalled_mbps()
+    )]
+    Rate {
+        /// The given rate.
+        rate: LinkRate,
+        /// The link's.
+        max_mbps: u32,
+    },
     /// The option has no meaning for the port.
     #[error("{option}: this device's port ({link_layer}) {reason}; leave it out")]
     Unsupported {
@@ -241,6 +267,7 @@ mod tests {
             gid_index: 0,
             gid_type: None,
             marking,
+            max_rate_mbps: (link_layer == LinkLayer::InfiniBand).then_some(40_000),
         }
     }
 
@@ -268,8 +295,13 @@ mod tests {
             retries: RetryCount::new(3),
             ..PathOptions::default()
         };
+        let rate = |rate| PathOptions {
+            rate: Some(rate),
+            ..PathOptions::default()
+        };
         for (options, port) in [
             (PathOptions::default(), port(SharedMemory, Unmarked)),
+            (rate(LinkRate::Qdr), port(InfiniBand, Unmarked)),
             (mtu(PathMtu::B1024), port(Ethernet, Unmarked)),
             (timeout, port(SharedMemory, Unmarked)),
             (class, port(Ethernet, ClassOnly)),
@@ -279,6 +311,16 @@ mod tests {
             assert_eq!(options.check(&port), Ok(()));
         }
         for (options, port, refusal) in [
+            (
+                rate(LinkRate::Fdr),
+                port(InfiniBand, Full),
+                "rate fdr (56250 Mb/s): this device's link signals 40000 Mb/s; choose a lower rate, or a model",
+            ),
+            (
+                rate(LinkRate::Sdr),
+                port(SharedMemory, Unmarked),
+                "rate sdr: this device's port (shared memory) has no InfiniBand rates to choose from; leave it out",
+            ),
             (
                 mtu(PathMtu::B2048),
                 port(Ethernet, Full),

@@ -19,7 +19,7 @@ fn main() {
         interrupted: true,
         generated: Some("2026-01-02T04:00:00Z".to_owned()),
         warnings: Vec::new(),
-        folders: Vec::new(),
+        ..Meta::default()
     };
     println!("{}", common::report(&records, &meta).html());
 }

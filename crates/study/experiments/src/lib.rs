@@ -12,11 +12,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use adverb_report::findings::Topic;
-use adverb_report::{Chapter, FigureSpec};
+use adverb_report::{Chapter, FigureSpec, Plots};
+use adverb_workload::pair::CellSpec;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use plan::Draft;
-pub use plan::{Plan, Ports, Profile};
+pub use plan::{Limits, Plan, Ports, Profile, Unfilled};
 
 /// All experiments, in the order in which a study runs them and a report shows them.
 pub static EXPERIMENTS: [Experiment; 3] = [
@@ -57,8 +58,18 @@ pub struct Figure {
     pub spec: FigureSpec,
     /// The ports that its cells need.
     pub ports: Ports,
+    /// Its panels, if they have names and cells of their own.
+    pub panels: &'static [Panel],
     /// Adds its cells to a plan.
     plan: fn(&mut Draft<'_>),
+}
+
+/// A panel of a figure.
+pub struct Panel {
+    /// Name on the command line: `fig1a`.
+    pub id: &'static str,
+    /// Whether the panel shows a cell of the figure.
+    shows: fn(&CellSpec) -> bool,
 }
 
 impl Figure {
@@ -66,8 +77,23 @@ impl Figure {
         Figure {
             spec,
             ports: Ports::Plain,
+            panels: &[],
             plan,
         }
+    }
+
+    const fn with_panels(self, panels: &'static [Panel]) -> Self {
+        Figure { panels, ..self }
+    }
+
+    /// Returns whether its panels show several devices together.
+    pub fn compares_devices(&self) -> bool {
+        matches!(self.spec.plots, Plots::Devices(_))
+    }
+
+    /// Returns whether `id` names the figure or one of its panels.
+    fn is_named(&self, id: &str) -> bool {
+        self.spec.id == id || self.panels.iter().any(|panel| panel.id == id)
     }
 }
 
@@ -81,20 +107,78 @@ pub fn chapters() -> impl Iterator<Item = Chapter> {
     EXPERIMENTS.iter().map(Experiment::chapter)
 }
 
-/// Name of a figure, as records and the command line have it.
+/// Name of a study, as the command line has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StudyId(&'static str);
+
+impl StudyId {
+    /// Returns the study's figures, in the order of a report.
+    pub fn figures(self) -> impl Iterator<Item = FigureId> {
+        let own = EXPERIMENTS.iter().filter(move |own| own.id == self.0);
+        own.flat_map(|own| own.figures)
+            .map(|figure| FigureId(figure.spec.id))
+    }
+
+    /// Returns whether a figure or panel is one of the study.
+    pub fn has(self, figure: FigureId) -> bool {
+        self.figures()
+            .any(|own| own.figure().is_named(figure.as_str()))
+    }
+}
+
+impl fmt::Display for StudyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.0)
+    }
+}
+
+/// The text is not the name of a study.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid study '{text}': choose from {}", EXPERIMENTS.iter().map(|each| each.id).collect::<Vec<_>>().join(", "))]
+pub struct ParseStudyIdError {
+    text: String,
+}
+
+impl FromStr for StudyId {
+    type Err = ParseStudyIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = EXPERIMENTS.iter().find(|each| each.id == text);
+        let text = || ParseStudyIdError {
+            text: text.to_owned(),
+        };
+        found.map(|each| StudyId(each.id)).ok_or_else(text)
+    }
+}
+
+/// Name of a figure or of one of its panels, as the command line has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FigureId(&'static str);
 
 impl FigureId {
+    /// Returns the names of all figures, without those of panels.
+    pub fn all() -> impl Iterator<Item = FigureId> {
+        figures().map(|figure| FigureId(figure.spec.id))
+    }
+
     /// Returns the name.
     pub const fn as_str(self) -> &'static str {
         self.0
     }
 
-    /// Returns the ports that the figure's cells need.
-    pub fn ports(self) -> Ports {
-        let figure = figures().find(|figure| figure.spec.id == self.0);
-        figure.map_or(Ports::Plain, |figure| figure.ports)
+    /// Returns the figure.
+    ///
+    /// # Panics
+    /// Never: only names of figures are made into this type.
+    pub fn figure(self) -> &'static Figure {
+        let figure = figures().find(|figure| figure.is_named(self.0));
+        figure.expect("only names of figures and panels are parsed")
+    }
+
+    /// Returns the panel, if it is one.
+    fn panel(self) -> Option<&'static Panel> {
+        let mut panels = self.figure().panels.iter();
+        panels.find(|panel| panel.id == self.0)
     }
 }
 
@@ -113,7 +197,7 @@ impl<'de> Deserialize<'de> for FigureId {
 
 /// The text is not the name of a figure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid figure '{text}': choose from {}", figures().map(|figure| figure.spec.id).collect::<Vec<_>>().join(", "))]
+#[error("invalid figure '{text}': choose from {} (a letter names a panel: fig1a)", figures().map(|figure| figure.spec.id).collect::<Vec<_>>().join(", "))]
 pub struct ParseFigureIdError {
     text: String,
 }
@@ -122,11 +206,15 @@ impl FromStr for FigureId {
     type Err = ParseFigureIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let figure = figures().find(|figure| figure.spec.id == text);
-        let figure = figure.ok_or_else(|| ParseFigureIdError {
+        let ids = figures().flat_map(|figure| {
+            let panels = figure.panels.iter().map(|panel| panel.id);
+            std::iter::once(figure.spec.id).chain(panels)
+        });
+        let found = ids.into_iter().find(|id| *id == text);
+        let text = || ParseFigureIdError {
             text: text.to_owned(),
-        })?;
-        Ok(FigureId(figure.spec.id))
+        };
+        found.map(FigureId).ok_or_else(text)
     }
 }
 
@@ -139,7 +227,12 @@ mod tests {
         let message = "fig9".parse::<FigureId>().unwrap_err().to_string();
         assert_eq!(
             message,
-            "invalid figure 'fig9': choose from fig1, fig2, fig3, fig4, fig5, fig6, fig8, rank-rtt, rank-cpu, latency, loss"
+            "invalid figure 'fig9': choose from fig1, fig2, fig3, fig4, fig5, fig6, table1, fig7, fig8, rank-rtt, rank-cpu, latency, loss (a letter names a panel: fig1a)"
+        );
+        let message = "wan".parse::<StudyId>().unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "invalid study 'wan': choose from macarthur, russell, loss"
         );
     }
 }

@@ -16,7 +16,7 @@ fn page(records: &[PairRecord], published: &[PublishedPoint]) -> String {
 /// A published value of a blast that figure 3 shows.
 fn point(value: Option<f64>) -> PublishedPoint {
     let records = of_figure("fig3");
-    let shown = |r: &&PairRecord| r.params.buffers == 8 && r.params.size_bytes.get() == 64;
+    let shown = |r: &&PairRecord| r.params.buffers == 16 && r.params.size_bytes.get() == 64;
     let cell = records.iter().find(shown).unwrap();
     PublishedPoint {
         id: "AB-1".to_owned(),
@@ -45,15 +45,15 @@ fn published_values_are_marks_with_their_source_beside_the_same_series() {
     let model = on_model(&study());
     let page = page(&model, &[point(Some(300.0))]);
     let name = "64 B, published: A &amp; B, HPCC 2012";
-    // Rate and time of single posts; nothing where lists are shown, or another figure.
+    // Time and throughput of single posts; nothing where lists are shown, or another figure.
     assert_eq!(marks(&page), [name, name]);
     assert!(
-        page.contains("8 buffers: 300 ns (250 ns to 400 ns), as published (AB-1)"),
+        page.contains("16 buffers: 300 ns (250 ns to 400 ns), as published (AB-1)"),
         "a time"
     );
     assert!(
-        page.contains("8 buffers: 3.33 M/s (2.50 M/s to 4.00 M/s), as published (AB-1)"),
-        "a rate"
+        page.contains("16 buffers: 1707 Mb/s (1280 Mb/s to 2048 Mb/s), as published (AB-1)"),
+        "a throughput"
     );
     assert_eq!(page.matches("Crosses are published values").count(), 1);
 }
@@ -62,7 +62,7 @@ fn published_values_are_marks_with_their_source_beside_the_same_series() {
 fn bounds_are_no_value() {
     let model = on_model(&study());
     let page = page(&model, &[point(None)]);
-    assert!(page.contains("8 buffers: 250 ns to 400 ns, as published (AB-1)"));
+    assert!(page.contains("16 buffers: 250 ns to 400 ns, as published (AB-1)"));
     assert_eq!(marks(&page).len(), 2);
 }
 

@@ -1,5 +1,6 @@
 //! The hardware that is modelled: a built-in preset, or a user's file.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
@@ -10,7 +11,7 @@ use adverb_hwmodel::params::Field;
 use adverb_hwmodel::{Cluster, Kind, Placement, Preset, names};
 use adverb_results::{DeviceKind, DeviceRef};
 use adverb_sim::{Budget, Seed};
-use adverb_verbs::{Context, DeviceCaps, PortCaps, PortNum, Station};
+use adverb_verbs::{Context, DeviceCaps, LinkRate, PortCaps, PortNum, Station};
 use anyhow::{Context as _, anyhow, bail};
 
 /// Seed of a model's random numbers.
@@ -127,6 +128,16 @@ impl Hardware {
                 .collect(),
             preset,
         })
+    }
+
+    /// The same hardware with a link of this rate; unchanged without one.
+    pub fn at_rate(&self, rate: Option<LinkRate>) -> Cow<'_, Self> {
+        let Some(rate) = rate else {
+            return Cow::Borrowed(self);
+        };
+        let mut changed = self.clone();
+        changed.preset.params.link.gbps = f64::from(rate.usable_mbps()) / 1e3;
+        Cow::Owned(changed)
     }
 
     /// Returns the device as records name it.

@@ -43,6 +43,8 @@ pub enum Quantity {
     MessageRate,
     /// Payload per second.
     Throughput,
+    /// Throughput in Mb/s as MacArthur & Russell define it: of a ping, the payload of one direction.
+    Megabits,
     /// Throughput over all repetitions together: where packets are lost, few messages take most of the
     /// time, and a repetition may have none of them.
     Goodput,
@@ -71,6 +73,7 @@ impl Quantity {
                 format::rate(value)
             }
             Quantity::Throughput | Quantity::Goodput => format::throughput(value),
+            Quantity::Megabits => format::megabits(value),
             Quantity::CpuActive | Quantity::CpuPassive => format::percent(value),
         }
     }
@@ -90,6 +93,7 @@ impl Quantity {
             Quantity::RegistrationTime => "median time to register memory",
             Quantity::MessageRate => "messages per second",
             Quantity::Throughput => "throughput",
+            Quantity::Megabits => "throughput, one direction",
             Quantity::Goodput => "goodput",
             Quantity::CpuActive => "CPU, active side",
             Quantity::CpuPassive => "CPU, passive side",
@@ -181,6 +185,10 @@ impl<'a> Cell<'a> {
             Quantity::MessageRate => Some(1e9 / self.record.shown_ns(ns)),
             Quantity::Throughput | Quantity::Goodput => {
                 Some(self.size() as f64 * 1e9 / self.record.shown_ns(ns))
+            }
+            Quantity::Megabits => {
+                let messages = self.record.program.messages_per_iter() as f64;
+                Some(self.size() as f64 * 8e3 / (messages * ns))
             }
             Quantity::CpuActive => active,
             Quantity::CpuPassive => passive,

@@ -1,7 +1,7 @@
 //! Figures in words. Units and multiples come from `adverb-units`.
 
 use adverb_results::{DeviceKind, Opcode, PairRecord, Params, Program, Signaling};
-use adverb_units::{Bytes, MessageRate, Span, Throughput};
+use adverb_units::{Bytes, MessageRate, Span, Throughput, three_digits};
 
 /// `1.25 µs`.
 pub fn time(ns: f64) -> String {
@@ -12,6 +12,11 @@ pub fn time(ns: f64) -> String {
 pub fn throughput(bytes_per_s: f64) -> String {
     Throughput::over(Bytes::new(bytes_per_s.round() as u64), Span::from_secs(1))
         .map_or_else(String::new, |t| t.to_string())
+}
+
+/// `25600 Mb/s`: always in the unit of MacArthur & Russell's figures.
+pub fn megabits(value: f64) -> String {
+    format!("{} Mb/s", three_digits(value))
 }
 
 /// `12.3 M/s`.
@@ -179,6 +184,7 @@ mod tests {
         assert_eq!(time(48.04), "48.0 ns");
         assert_eq!(time(1234.0), "1.23 µs");
         assert_eq!(throughput(9.8e9), "9.80 GB/s");
+        assert_eq!([2.5, 25_600.4].map(megabits), ["2.50 Mb/s", "25600 Mb/s"]);
         assert_eq!(rate(2.5e6), "2.50 M/s");
         assert_eq!(
             [1, 64, 4096, 1 << 20].map(size_tick),

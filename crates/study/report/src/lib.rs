@@ -25,7 +25,7 @@ use adverb_results::{Outcome, PairRecord, PublishedPoint, Record};
 
 pub use cells::Quantity;
 pub use figure::{
-    FigureSpec, PanelSpec, Plots, RankingSpec, X, chosen_size, label, ranked, variant,
+    FigureSpec, PanelSpec, Plots, RankingSpec, Table, X, chosen_size, label, ranked, variant,
 };
 pub use findings::Finding;
 
@@ -59,6 +59,8 @@ pub struct Meta {
     pub warnings: Vec<String>,
     /// The studies whose records these are, where they are several: their folders.
     pub folders: Vec<String>,
+    /// Figures that the device cannot fill, by id, and why.
+    pub unfilled: Vec<(String, String)>,
 }
 
 /// Records, ready to be shown. Of several records of one cell the last counts.

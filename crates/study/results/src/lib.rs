@@ -19,7 +19,7 @@ mod table;
 mod testing;
 
 pub use adverb_units::CpuTime;
-pub use adverb_verbs::{Impairment, Probability};
+pub use adverb_verbs::{Impairment, LinkRate, Probability};
 pub use compare::{Change, CompareError, Comparison, Verdict, compare};
 pub use file::{
     CutLine, RESULTS_CSV, RESULTS_JSONL, ReadError, ReadOutcome, WriteError, Writer, read_records,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Impairment;
-use adverb_verbs::PostApi;
+use adverb_verbs::{LinkRate, PostApi};
 
 /// Version of the record's layout. A reader refuses a newer one, and reads all older ones.
 pub const SCHEMA: u32 = 2;
@@ -402,6 +402,9 @@ pub struct Params {
     /// Retransmissions before a request fails; `None` in the same cases.
     #[serde(default)]
     pub retry_cnt: Option<u8>,
+    /// Rate that packets were limited to; of a model, rate of its link. `None` if it is the link's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<LinkRate>,
     /// Posting interface of libibverbs; `None` if the device chose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api: Option<PostApi>,

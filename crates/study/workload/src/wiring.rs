@@ -156,6 +156,7 @@ impl<'s, S: Station> Kit<'s, S> {
         let address = AddressVector {
             traffic_class: self.options.traffic_class.unwrap_or_default(),
             service_level: self.options.service_level.unwrap_or_default(),
+            static_rate: self.options.rate,
             ..AddressVector::new(end.gid, end.lid, context.port_num())
         };
         Ok(Way {

@@ -174,6 +174,7 @@ impl Context for ModelContext {
                 gid_index: 0,
                 gid_type,
                 marking: PacketMarking::None,
+                max_rate_mbps: (link_layer == LinkLayer::InfiniBand).then_some(u32::MAX),
             })
         })
     }

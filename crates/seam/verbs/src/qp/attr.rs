@@ -10,6 +10,7 @@ use crate::access::AccessFlags;
 use crate::caps::PathMtu;
 use crate::ids::{Gid, Lid, PortNum, Psn, Qpn};
 use crate::priority::{ServiceLevel, TrafficClass};
+use crate::rate::LinkRate;
 
 bitflags::bitflags! {
     /// Which attributes of a Modify QP are present (`ibv_qp_attr_mask`, same bits).
@@ -73,6 +74,8 @@ pub struct AddressVector {
     pub traffic_class: TrafficClass,
     /// Service level of packets to the peer.
     pub service_level: ServiceLevel,
+    /// Rate that packets to the peer are limited to; `None` for that of the link.
+    pub static_rate: Option<LinkRate>,
 }
 
 impl AddressVector {
@@ -84,6 +87,7 @@ impl AddressVector {
             port,
             traffic_class: TrafficClass::default(),
             service_level: ServiceLevel::default(),
+            static_rate: None,
         }
     }
 }

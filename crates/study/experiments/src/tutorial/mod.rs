@@ -7,7 +7,7 @@ mod plan;
 use crate::{Experiment, Figure};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
-    id: "tutorial",
+    id: "russell",
     title: "Ways to program a 64-byte ping",
     source: "R. D. Russell, OpenFabrics tutorial, 2013",
     figures: &[

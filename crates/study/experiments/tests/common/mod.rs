@@ -2,15 +2,15 @@
 //! noise.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use adverb_experiments::{Plan, Ports, Profile, chapters};
+use adverb_experiments::{FigureId, Limits, Plan, Profile, chapters};
 use adverb_report::{Finding, Meta, Report};
 use adverb_results::{
     Completion, Counters, CpuTime, DeviceKind, DeviceRef, LatencyRecorder, Metrics, Opcode,
     Outcome, PairRecord, Params, Posting, Program, Provenance, RepetitionSample, SCHEMA, Signaling,
     Site, Usage,
 };
-use adverb_units::Span;
-use adverb_verbs::DeviceCaps;
+use adverb_units::{Bytes, Span};
+use adverb_verbs::{DeviceCaps, Gid, Lid, LinkLayer, LinkRate, PacketMarking, PathMtu, PortCaps};
 use adverb_workload::pair::CellSpec;
 
 const ITERS: u64 = 10_000;
@@ -170,10 +170,41 @@ pub(crate) fn device(kind: DeviceKind, name: &str) -> DeviceRef {
     DeviceRef { kind, name }
 }
 
+/// Limits of the device.
+pub(crate) fn caps() -> DeviceCaps {
+    DeviceCaps::MODEST
+}
+
+/// A port that lets everything through.
+pub(crate) fn port() -> PortCaps {
+    PortCaps {
+        link_layer: LinkLayer::InfiniBand,
+        active_mtu: PathMtu::B4096,
+        max_msg_sz: Bytes::mib(1024),
+        lid: Lid(1),
+        gid: Gid::default(),
+        gid_index: 0,
+        gid_type: None,
+        marking: PacketMarking::None,
+        max_rate_mbps: Some(u32::MAX),
+    }
+}
+
+/// The plan of these figures, or of all, on such a device whose ports inject faults.
+pub(crate) fn plan(profile: Profile, only: &[FigureId], caps: &DeviceCaps) -> Plan {
+    let limits = Limits {
+        caps,
+        port: &port(),
+        no_faults: None,
+        rates: &LinkRate::ALL,
+    };
+    Plan::study(profile, only, limits)
+}
+
 /// The records of a whole study.
 pub(crate) fn study() -> Vec<PairRecord> {
     let mut noise = Noise(7);
-    let plan = Plan::study(Profile::Quick, &[], (&DeviceCaps::MODEST, Ports::Impairing));
+    let plan = plan(Profile::Quick, &[], &caps());
     let cells = plan.cells.iter();
     cells.map(|cell| record(cell, &mut noise)).collect()
 }

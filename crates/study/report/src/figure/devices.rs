@@ -1,4 +1,4 @@
-//! Devices side by side: one line for each device in each panel.
+//! Devices side by side: lines of each device in each panel.
 
 use super::{Body, Panel, PanelSpec, label, line_panel};
 use crate::cells::Cells;
@@ -7,8 +7,8 @@ use crate::cells::Cells;
 pub(crate) fn panels(specs: &[PanelSpec], cells: &Cells<'_>) -> Vec<Panel> {
     let mut panels: Vec<Panel> = specs
         .iter()
+        .filter(|spec| cells.filter(spec.shows).devices().len() > 1)
         .filter_map(|spec| line_panel(spec, cells, None, &[]))
-        .filter(has_several)
         .collect();
     let mut names: Vec<String> = Vec::new();
     for series in panels.iter_mut().filter_map(series_of).flatten() {
@@ -25,10 +25,6 @@ pub(crate) fn panels(specs: &[PanelSpec], cells: &Cells<'_>) -> Vec<Panel> {
 fn series_of(panel: &mut Panel) -> Option<&mut Vec<super::Series>> {
     match &mut panel.body {
         Body::Lines(lines) => Some(&mut lines.series),
-        Body::Bars { .. } => None,
+        Body::Bars { .. } | Body::Table(_) => None,
     }
-}
-
-fn has_several(panel: &Panel) -> bool {
-    matches!(&panel.body, Body::Lines(lines) if lines.series.len() > 1)
 }

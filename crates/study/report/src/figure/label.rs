@@ -1,6 +1,6 @@
 //! What a series is called and how it is drawn: the choices of a panel's declaration.
 
-use adverb_results::{Completion, Opcode, PairRecord, Posting, Signaling};
+use adverb_results::{Completion, LinkRate, Opcode, PairRecord, Posting, Signaling};
 
 use adverb_units::Span;
 
@@ -75,6 +75,74 @@ pub fn by_size(record: &PairRecord) -> Label {
     }
 }
 
+/// One series for each operation, inline or not, and each way of waiting for completions.
+pub fn by_operation_and_completion(record: &PairRecord) -> Label {
+    waiting(record, by_operation(record))
+}
+
+/// One series for each message size and each way of waiting for completions.
+pub fn by_size_and_completion(record: &PairRecord) -> Label {
+    waiting(record, by_size(record))
+}
+
+/// Divides a series by the way of waiting: the lines of events have other dashes, and no name at their end.
+fn waiting(record: &PairRecord, label: Label) -> Label {
+    let how = record.params.completion;
+    let is_event = how == Completion::Event;
+    Label {
+        order: 2 * label.order + u64::from(is_event),
+        name: format!("{}, {}", label.name, completion(how)),
+        short: if is_event { String::new() } else { label.short },
+        style: label.style.map(|style| Style {
+            dash: style.dash + 2 * u8::from(is_event),
+            ..style
+        }),
+    }
+}
+
+/// One series for each operation at each rate of the link: colours of operations, markers and dashes of rates.
+pub fn by_operation_and_rate(record: &PairRecord) -> Label {
+    let label = by_operation(record);
+    let place = |rate| LinkRate::ALL.iter().position(|each| *each == rate);
+    let place = record.params.rate.and_then(place).unwrap_or_default();
+    let rate = record.params.rate.map(|rate| rate.to_string());
+    let name = format!(
+        "{}, {}",
+        label.name,
+        rate.unwrap_or_default().to_uppercase()
+    );
+    let step = place as u8;
+    Label {
+        order: label.order * LinkRate::ALL.len() as u64 + place as u64,
+        short: String::new(),
+        style: label.style.map(|style| Style {
+            marker: step % 6,
+            dash: step % 4,
+            ..style
+        }),
+        name,
+    }
+}
+
+/// One series for each operation of each device.
+pub fn by_operation_and_device(record: &PairRecord) -> Label {
+    on_device(record, &by_operation(record))
+}
+
+/// One series for each message size on each device.
+pub fn by_size_and_device(record: &PairRecord) -> Label {
+    on_device(record, &by_size(record))
+}
+
+fn on_device(record: &PairRecord, label: &Label) -> Label {
+    let device = by_device(record);
+    Label {
+        order: label.order,
+        name: format!("{}, {}", label.name, device.name),
+        ..device
+    }
+}
+
 /// One series for each way of signaling and posting.
 pub fn by_signal_and_post(record: &PairRecord) -> Label {
     match record.params.post {
@@ -146,8 +214,8 @@ fn by_signal(record: &PairRecord, with: &str, stroke: Stroke) -> Label {
     }
 }
 
-/// One series for each device, named after what it is.
-pub fn by_device(record: &PairRecord) -> Label {
+/// A series named after its device and what that is.
+fn by_device(record: &PairRecord) -> Label {
     Label {
         order: 0,
         name: format!("{} ({})", record.device, format::device_kind(record)),

@@ -17,7 +17,7 @@ use label::Label;
 pub(crate) use label::by_order;
 pub(crate) use published::look;
 pub use rank::{chosen_size, ranked, variant};
-pub use spec::{FigureSpec, PanelSpec, Plots, RankingSpec, X};
+pub use spec::{FigureSpec, PanelSpec, Plots, RankingSpec, Table, X};
 
 /// What one figure shows.
 pub(crate) struct Figure {
@@ -39,6 +39,7 @@ pub(crate) struct Panel {
 pub(crate) enum Body {
     Lines(Lines),
     Bars { quantity: Quantity, bars: Vec<Bar> },
+    Table(Table),
 }
 
 /// Series over an axis.
@@ -143,6 +144,11 @@ impl Figure {
                 .collect();
             panels.extend(match spec.plots {
                 Plots::Rankings(specs) => rank::panels(specs, &of_device, named, &published),
+                Plots::Table(rows) => vec![Panel {
+                    device: named.map(ToString::to_string),
+                    title: spec.name.to_owned(),
+                    body: Body::Table(rows(&of_device)),
+                }],
                 Plots::Distribution => latency::panels(&of_device, named),
                 Plots::Lines(specs) | Plots::Devices(specs) => {
                     let panel = |spec| line_panel(spec, &of_device, named, &published);
@@ -203,6 +209,7 @@ impl Panel {
         match &self.body {
             Body::Lines(lines) => lines.series.iter().any(|s| s.origin == Origin::Published),
             Body::Bars { bars, .. } => bars.iter().any(|bar| !bar.published.is_empty()),
+            Body::Table(_) => false,
         }
     }
 }
@@ -306,8 +313,27 @@ fn point(spec: &PanelSpec, cell: Cell<'_>) -> Option<Point> {
         low: sample.min,
         high: sample.max,
         extent: Extent::Value,
-        text: format!("{place}: {}", spread_in_words(spec.y, cell)),
+        text: format!(
+            "{place}: {}{}",
+            spread_in_words(spec.y, cell),
+            also(spec.y, cell)
+        ),
     })
+}
+
+/// Returns the same in the other unit or statistic: bytes per second after Mb/s, the median of single messages
+/// after their mean.
+fn also(quantity: Quantity, cell: Cell<'_>) -> String {
+    let median = |of| cell.sample(of).map(|sample| sample.median);
+    match quantity {
+        Quantity::Megabits => median(Quantity::Throughput)
+            .map(|rate| format!("; {}", format::throughput(rate)))
+            .unwrap_or_default(),
+        Quantity::OneWay => median(Quantity::Median)
+            .map(|ns| format!("; median of single messages {}", format::time(ns)))
+            .unwrap_or_default(),
+        _ => String::new(),
+    }
 }
 
 /// `1.20 µs (1.18 µs to 1.30 µs in 5 repetitions)`.

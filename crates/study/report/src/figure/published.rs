@@ -85,7 +85,7 @@ fn is_at(point: &PublishedPoint, record: &PairRecord, axis: Option<X>) -> bool {
     let all_but_x = |params: &Params| {
         let size = (!matches!(axis, Some(X::Size))).then_some(params.size_bytes);
         let buffers = (!matches!(axis, Some(X::Buffers))).then_some(params.buffers);
-        let how = (params.completion, params.post, params.signal);
+        let how = (params.completion, params.post, params.signal, params.rate);
         (params.op, params.inline, how, size, buffers, params.verify)
     };
     point.program == record.program && all_but_x(&point.params) == all_but_x(&record.params)
@@ -137,10 +137,15 @@ fn mark(point: &PublishedPoint, into: Quantity, (x, place): (f64, &str)) -> Opti
 /// Returns the conversion of a published value to a panel's quantity; `None` if there is none.
 fn conversion(point: &PublishedPoint, into: Quantity) -> Option<impl Fn(f64) -> f64 + use<>> {
     let size = point.params.size_bytes.get() as f64;
+    let messages = point.program.messages_per_iter() as f64;
     let known = match point.quantity {
         PublishedQuantity::OneWay => matches!(
             into,
-            Quantity::OneWay | Quantity::RoundTrip | Quantity::MessageRate | Quantity::Throughput
+            Quantity::OneWay
+                | Quantity::RoundTrip
+                | Quantity::MessageRate
+                | Quantity::Throughput
+                | Quantity::Megabits
         ),
         PublishedQuantity::CpuActive => into == Quantity::CpuActive,
         PublishedQuantity::CpuPassive => into == Quantity::CpuPassive,
@@ -150,6 +155,7 @@ fn conversion(point: &PublishedPoint, into: Quantity) -> Option<impl Fn(f64) -> 
         Quantity::RoundTrip => 2.0 * figure,
         Quantity::MessageRate => 1e9 / figure,
         Quantity::Throughput => size * 1e9 / figure,
+        Quantity::Megabits => size * 8e3 / (messages * figure),
         _ => figure,
     })
 }

@@ -3,7 +3,7 @@
 use adverb_results::PairRecord;
 
 use super::label::Label;
-use crate::cells::Quantity;
+use crate::cells::{Cells, Quantity};
 
 /// A figure of an experiment.
 #[derive(Debug)]
@@ -25,12 +25,23 @@ pub struct FigureSpec {
 pub enum Plots {
     /// Lines over an axis.
     Lines(&'static [PanelSpec]),
-    /// Lines over an axis, one for each device; shown only for several devices.
+    /// Lines over an axis, of several devices together; shown only for several devices.
     Devices(&'static [PanelSpec]),
     /// Bars, one for each variant of a program, best first.
     Rankings(&'static [RankingSpec]),
+    /// Rows of words and figures.
+    Table(fn(&Cells<'_>) -> Table),
     /// Latencies by percentile, one line for each variant of a program.
     Distribution,
+}
+
+/// A table in place of a plot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Headings.
+    pub columns: Vec<&'static str>,
+    /// A word for each column.
+    pub rows: Vec<Vec<String>>,
 }
 
 /// What the horizontal axis of a panel shows.

@@ -43,7 +43,7 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
             }
             @for sweep in &sweeps { (sweep.section()) }
             @for (number, matrix) in matrices.iter().enumerate() { (matrix.section(number)) }
-            (left_out_section(&left_out))
+            (left_out_section(report, &left_out))
             (table::section(report))
             (counters::section(report))
             (banner::reproduce(report))
@@ -53,15 +53,13 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
     document(&format!("{title} · Adverb"), &body)
 }
 
-/// Returns the chapters with the figures that are shown, and the figures that are left out. A comparison of
-/// devices is neither if there is only one device.
+/// Returns the chapters with the figures that are shown, and the figures that are left out.
 fn chapters<'r>(report: &'r Report<'_>) -> (Vec<(&'r Chapter, Vec<Figure>)>, Vec<Figure>) {
     let (mut chapters, mut left_out) = (Vec::new(), Vec::new());
     for chapter in &report.chapters {
         let figures = report.figures(chapter).into_iter();
         let (shown, others): (Vec<_>, Vec<_>) = figures.partition(Figure::is_shown);
-        let compares = |figure: &Figure| matches!(figure.spec.plots, Plots::Devices(_));
-        left_out.extend(others.into_iter().filter(|figure| !compares(figure)));
+        left_out.extend(others);
         if !shown.is_empty() {
             chapters.push((chapter, shown));
         }
@@ -234,18 +232,30 @@ fn figure_section(figure: &Figure) -> Markup {
     }
 }
 
-/// Lists the figures without any cell.
-fn left_out_section(figures: &[Figure]) -> Markup {
+/// Lists the figures without any cell, with the reason of each.
+fn left_out_section(report: &Report<'_>, figures: &[Figure]) -> Markup {
     html! {
         @if !figures.is_empty() {
             section id="left-out" {
                 h2 { "Left out" }
                 p class="about" { "Not measured:" }
                 ul class="about" {
-                    @for figure in figures { li { (title(figure.spec)) } }
+                    @for figure in figures { li { (title(figure.spec)) ": " (why_left_out(report, figure.spec)) } }
                 }
             }
         }
+    }
+}
+
+/// Returns why a figure has no plot: because of the device, or of what was asked for.
+fn why_left_out<'r>(report: &'r Report<'_>, figure: &FigureSpec) -> &'r str {
+    let mut unfilled = report.meta.unfilled.iter();
+    match unfilled.find(|(id, _)| id == figure.id) {
+        Some((_, reason)) => reason,
+        None if matches!(figure.plots, Plots::Devices(_)) => {
+            "it compares devices, and these records are of one; make a report of several folders, or name two devices"
+        }
+        None => "its cells are not among these records",
     }
 }
 

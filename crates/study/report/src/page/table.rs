@@ -19,7 +19,7 @@ struct Value {
 
 type Column = (&'static str, fn(&PairRecord) -> Value);
 
-const COLUMNS: [Column; 19] = [
+const COLUMNS: [Column; 20] = [
     ("status", |r| {
         word(if r.outcome == Outcome::Ok {
             "ok"
@@ -56,6 +56,7 @@ const COLUMNS: [Column; 19] = [
     ("p99.9", |r| latency(r, |l| l.p999)),
     ("messages/s", |r| quantity(r, Quantity::MessageRate)),
     ("throughput", |r| quantity(r, Quantity::Throughput)),
+    ("one direction", |r| quantity(r, Quantity::Megabits)),
     ("user+sys, active side", |r| {
         quantity(r, Quantity::CpuActive)
     }),

@@ -56,7 +56,9 @@ impl Axes {
         let bottom = if flat { BOTTOM_FLAT } else { BOTTOM };
         let form = match (lines.x, lines.y) {
             (_, Quantity::CpuActive | Quantity::CpuPassive) => Form::Percent,
-            (X::Buffers, Quantity::MessageRate | Quantity::Throughput) => Form::Linear,
+            (X::Buffers, Quantity::MessageRate | Quantity::Throughput | Quantity::Megabits) => {
+                Form::Linear
+            }
             _ => Form::Decades,
         };
         let (xs, ys) = (bounds.xs.iter().copied(), bounds.ys.iter().copied());

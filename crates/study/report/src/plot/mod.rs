@@ -8,7 +8,7 @@ pub(crate) mod scale;
 
 use maud::{Markup, html};
 
-use crate::figure::{Body, Figure, Lines, Origin, Panel, Series, Style};
+use crate::figure::{Body, Figure, Lines, Origin, Panel, Series, Style, Table};
 use lines::Bounds;
 
 /// The panels of a figure as `<figure>` elements. Panels of one quantity share their axes, so that
@@ -32,6 +32,7 @@ pub(crate) fn lines_of(name: &str, panels: &[Panel]) -> Markup {
 
 fn draw(panel: &Panel, panels: &[Panel], id: &str) -> Markup {
     match &panel.body {
+        Body::Table(rows) => table(rows),
         Body::Bars { quantity, bars } => bars::draw(&panel.full_title(), *quantity, bars),
         Body::Lines(lines) => {
             let alike = panels.iter().filter_map(|p| match &p.body {
@@ -44,6 +45,19 @@ fn draw(panel: &Panel, panels: &[Panel], id: &str) -> Markup {
                 alike.flatten().collect()
             };
             lines::draw(id, panel, lines, &Bounds::of(&series))
+        }
+    }
+}
+
+fn table(table: &Table) -> Markup {
+    html! {
+        div class="scroll" {
+            table {
+                thead { tr { @for name in &table.columns { th scope="col" { (name) } } } }
+                tbody {
+                    @for row in &table.rows { tr { @for word in row { td class="n" { (word) } } } }
+                }
+            }
         }
     }
 }

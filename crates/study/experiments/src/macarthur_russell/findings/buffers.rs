@@ -13,9 +13,11 @@ const ENOUGH: f64 = 0.95;
 pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
     let inline = ("An inline WRITE blast", Quantity::MessageRate);
     let registered = ("A WRITE blast without inline", Quantity::Throughput);
+    let plain = |figure, post| plain(scope, figure).filter(|r| r.params.post == post);
+    let (single, in_lists) = (plain("fig3", Posting::Single), plain("fig4", Posting::List));
     let found = [
-        suffice(scope, "buffers-inline", "fig3", inline),
-        suffice(scope, "buffers", "fig4", registered),
+        suffice(scope, ("buffers-inline", "fig3"), &single, inline),
+        suffice(scope, ("buffers", "fig4"), &in_lists, registered),
         lists(scope),
     ];
     found.into_iter().flatten().collect()
@@ -31,15 +33,14 @@ fn plain<'a>(scope: &Scope<'a>, figure: &str) -> Cells<'a> {
 
 fn suffice(
     scope: &Scope<'_>,
-    id: &str,
-    figure: &'static str,
+    (id, figure): (&str, &'static str),
+    cells: &Cells<'_>,
     (what, quantity): (&str, Quantity),
 ) -> Option<Finding> {
-    let cells = plain(scope, figure).filter(|r| r.params.post == Posting::Single);
     let mut by_count: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     let mut sizes: Vec<u64> = Vec::new();
     let mut best: Option<(f64, Cell<'_>)> = None;
-    for (size, counts) in by_size(&cells) {
+    for (size, counts) in by_size(cells) {
         let values = counts.values();
         let values = values.filter_map(|c| Some((c.sample(quantity)?.median, *c)));
         let values: Vec<(f64, Cell<'_>)> = values.collect();

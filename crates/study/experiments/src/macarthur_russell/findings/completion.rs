@@ -5,24 +5,39 @@ use adverb_report::findings::{Contrast, Finding, Scale, Scope, one_way};
 use adverb_report::{chosen_size, format};
 use adverb_results::{Completion, Opcode, Program, Signaling};
 
-const FIGURE: &str = "fig1";
+/// The pings of a figure by one operation: its name in ids.
+struct Pings {
+    id: &'static str,
+    figure: &'static str,
+    op: Opcode,
+}
+
+const PINGS: [Pings; 2] = [
+    Pings {
+        id: "send",
+        figure: "fig1",
+        op: Opcode::Send,
+    },
+    Pings {
+        id: "write-read",
+        figure: "fig6",
+        op: Opcode::WriteRead,
+    },
+];
 
 pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
-    let pings = scope
-        .figure(FIGURE)
-        .program(Program::Ping)
-        .filter(|r| !r.params.inline && r.params.signal == Signaling::All && !r.params.verify);
-    [(Opcode::Send, "send"), (Opcode::WriteRead, "write-read")]
-        .into_iter()
-        .flat_map(|(op, id)| {
-            let cells = pings.filter(|r| r.params.op == op);
-            [
-                strategies(scope, id, op, &cells),
-                price(scope, id, op, &cells),
-            ]
-        })
-        .flatten()
-        .collect()
+    let found = PINGS.iter().flat_map(|pings| {
+        let cells = scope.figure(pings.figure).program(Program::Ping);
+        let cells = cells.filter(|r| {
+            let is_plain = !r.params.inline && !r.params.verify;
+            r.params.op == pings.op && is_plain && r.params.signal == Signaling::All
+        });
+        [
+            strategies(scope, pings, &cells),
+            price(scope, pings, &cells),
+        ]
+    });
+    found.flatten().collect()
 }
 
 /// Busy polling against events.
@@ -35,7 +50,7 @@ fn contrast<'a>(cells: &Cells<'a>) -> Option<Contrast<'a, u64>> {
     Contrast::new(Scale::SIZES, &polled, &waited)
 }
 
-fn strategies(scope: &Scope<'_>, id: &str, op: Opcode, cells: &Cells<'_>) -> Option<Finding> {
+fn strategies(scope: &Scope<'_>, pings: &Pings, cells: &Cells<'_>) -> Option<Finding> {
     let contrast = contrast(cells)?;
     let ties = contrast.ties();
     let parts = [
@@ -51,11 +66,11 @@ fn strategies(scope: &Scope<'_>, id: &str, op: Opcode, cells: &Cells<'_>) -> Opt
             let size = format::size(*smallest);
             format!(" At {size}, polling takes {poll}; events take {event}.")
         });
-    let operation = format::opcode(Program::Ping, op);
+    let operation = format::opcode(Program::Ping, pings.op);
     let sentence = format!("Ping by {operation}: {}.{cpu}", parts.join("; "));
     Some(scope.finding(
-        format!("completion-{id}"),
-        FIGURE,
+        format!("completion-{}", pings.id),
+        pings.figure,
         sentence,
         contrast.cells(),
     ))
@@ -72,13 +87,13 @@ fn cpu(cell: Cell<'_>) -> Option<String> {
     ))
 }
 
-fn price(scope: &Scope<'_>, id: &str, op: Opcode, cells: &Cells<'_>) -> Option<Finding> {
+fn price(scope: &Scope<'_>, pings: &Pings, cells: &Cells<'_>) -> Option<Finding> {
     let size = chosen_size(cells)?;
     let cells = cells.filter(|r| r.params.size_bytes.get() == size);
     let contrast = contrast(&cells)?;
     let (_, poll, event, verdict) = contrast.pairs().first()?;
     let (polled, waited) = (one_way(*poll)?, one_way(*event)?);
-    let operation = format::opcode(Program::Ping, op);
+    let operation = format::opcode(Program::Ping, pings.op);
     let ping = format!("{} ping by {operation}", format::size(size));
     let (short, long) = (format::time(polled), format::time(waited));
     let sentence = match verdict {
@@ -94,8 +109,8 @@ fn price(scope: &Scope<'_>, id: &str, op: Opcode, cells: &Cells<'_>) -> Option<F
         ),
     };
     Some(scope.finding(
-        format!("event-price-{id}"),
-        FIGURE,
+        format!("event-price-{}", pings.id),
+        pings.figure,
         sentence,
         contrast.cells(),
     ))

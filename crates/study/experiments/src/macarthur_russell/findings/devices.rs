@@ -6,13 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use adverb_report::cells::{Cell, Cells, Quantity, Verdict, compare};
 use adverb_report::findings::{Finding, Scope, one_way};
 use adverb_report::format;
-use adverb_results::{DeviceKind, DeviceRef, Opcode, Program};
+use adverb_results::{DeviceKind, DeviceRef, Opcode};
 
 use crate::macarthur_russell::figures::is_comparable;
 
 /// Sizes of the small and of the large messages, if all devices have them.
 const SMALL: u64 = 64;
-const LARGE: u64 = 1 << 20;
+const LARGE: u64 = 64 << 10;
+/// Buffers of the large messages.
+const BUFFERS: u32 = 4;
 
 pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
     let cells = scope.cells.filter(is_comparable);
@@ -23,10 +25,12 @@ pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
         ("tcp", of(&[DeviceKind::Tcp])),
     ];
     let found = groups.iter().flat_map(|(group, cells)| {
-        let small = side_by_side(cells, Program::Ping, Opcode::Send, |sizes| {
+        let small = cells.filter(|r| r.params.op == Opcode::Send);
+        let small = side_by_side(&small, |sizes| {
             sizes.get(&SMALL).or_else(|| sizes.first()).copied()
         });
-        let large = side_by_side(cells, Program::Blast, Opcode::Write, |sizes| {
+        let large = cells.filter(|r| r.params.op == Opcode::Write && r.params.buffers == BUFFERS);
+        let large = side_by_side(&large, |sizes| {
             sizes.get(&LARGE).or_else(|| sizes.last()).copied()
         });
         let found = [small, large].into_iter().flatten();
@@ -39,11 +43,8 @@ pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
 /// devices with such cells.
 fn side_by_side<'a>(
     cells: &Cells<'a>,
-    program: Program,
-    op: Opcode,
     choose: impl Fn(&BTreeSet<u64>) -> Option<u64>,
 ) -> Option<Vec<Cell<'a>>> {
-    let cells = cells.filter(|r| r.program == program && r.params.op == op);
     let of_device = |device: &DeviceRef| cells.filter(|r| r.device == *device).by(|c| c.size());
     let each: Vec<BTreeMap<u64, Cell<'a>>> = cells.devices().into_iter().map(of_device).collect();
     let (first, rest) = each.split_first().filter(|(_, rest)| !rest.is_empty())?;
@@ -60,11 +61,14 @@ fn side_by_side<'a>(
 fn in_words<'a>(scope: &Scope<'a>, group: &str, cells: &[Cell<'a>]) -> Finding {
     // Invariant: there are at least two.
     let fastest = cells[0];
-    let (program, size) = (fastest.record.program, format::size(fastest.size()));
-    let (what, quantity) = match program {
-        Program::Ping => (format!("A SEND of {size} takes one way"), Quantity::OneWay),
-        Program::Blast => (
-            format!("Four outstanding RDMA WRITEs of {size} reach"),
+    let (op, size) = (fastest.params().op, format::size(fastest.size()));
+    let (what, quantity) = match op {
+        Opcode::Send => (
+            format!("A blast of SENDs of {size} with one buffer takes, per message,"),
+            Quantity::OneWay,
+        ),
+        _ => (
+            format!("RDMA WRITEs of {size} with {BUFFERS} buffers in lists reach"),
             Quantity::Throughput,
         ),
     };
@@ -76,7 +80,7 @@ fn in_words<'a>(scope: &Scope<'a>, group: &str, cells: &[Cell<'a>]) -> Finding {
     });
     let listed = format::and(&listed.collect::<Vec<_>>());
     let sentence = format!("{what} {listed}.{}", caution(cells));
-    let id = format!("devices-{program}-{group}");
+    let id = format!("devices-{op}-{group}");
     scope.finding(id, "fig8", sentence, cells.iter().copied())
 }
 

@@ -13,8 +13,8 @@ pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
             "a ping by SEND",
         ),
         (
-            ("blast-send", "fig2", blast, Opcode::Send),
-            "a blast of SENDs with one buffer",
+            ("blast-write-imm", "fig2", blast, Opcode::WriteImm),
+            "a blast of WRITE_IMMs with one buffer",
         ),
         (
             ("blast-write", "fig2", blast, Opcode::Write),

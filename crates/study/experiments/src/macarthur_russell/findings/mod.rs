@@ -1,4 +1,4 @@
-//! What Figures 1 to 6 and 8 show, in sentences.
+//! What the figures show, in sentences.
 
 mod buffers;
 mod completion;
@@ -6,14 +6,16 @@ mod devices;
 mod inline;
 mod opcodes;
 mod signaling;
+mod speeds;
 
 use adverb_report::findings::Topic;
 
-pub(super) const TOPICS: [Topic; 6] = [
+pub(super) const TOPICS: [Topic; 7] = [
     Topic::across_devices("Devices side by side", devices::findings),
     Topic::of_a_device("Busy polling or events", completion::findings),
     Topic::of_a_device("Inline data", inline::findings),
     Topic::of_a_device("Buffers and lists", buffers::findings),
     Topic::of_a_device("Signaling", signaling::findings),
     Topic::of_a_device("Operations", opcodes::findings),
+    Topic::of_a_device("Link speeds", speeds::findings),
 ];

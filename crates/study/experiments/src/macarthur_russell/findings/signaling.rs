@@ -21,7 +21,8 @@ pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
 fn blast(scope: &Scope<'_>, post: Posting, id: &str, posts: &str) -> Option<Finding> {
     let cells = scope.figure(FIGURE).program(Program::Blast).filter(|r| {
         let p = &r.params;
-        p.op == Opcode::Write && p.post == post && p.completion == Completion::Poll && !p.verify
+        let is_polled = p.completion == Completion::Poll && !p.verify;
+        p.op == Opcode::Write && p.inline && p.post == post && is_polled
     });
     let size = cells.iter().map(|c| c.size()).min()?;
     let cells = cells.filter(|r| r.params.size_bytes.get() == size);
@@ -32,7 +33,7 @@ fn blast(scope: &Scope<'_>, post: Posting, id: &str, posts: &str) -> Option<Find
     };
     let (periodic, all) = (signaled(Signaling::Periodic), signaled(Signaling::All));
     let contrast = Contrast::new(Scale::BUFFERS, &periodic, &all)?;
-    let of = format!("a blast of {} WRITEs by {posts}", format::size(size));
+    let of = format!("a blast of inline {} WRITEs by {posts}", format::size(size));
     let sentence = contrast.effect("Signaling one request in n/2 makes", &of);
     Some(scope.finding(id, FIGURE, sentence, contrast.cells()))
 }

@@ -121,6 +121,7 @@ impl CellSpec {
             path_mtu_bytes: p.path.path_mtu.map(PathMtu::bytes),
             ack_timeout: p.path.ack_timeout.and_then(AckTimeout::span),
             retry_cnt: p.path.retries.map(RetryCount::get),
+            rate: p.path.rate,
             api: p.path.api,
             impairment: p.path.impairment,
             verify: p.verify,
@@ -256,6 +257,7 @@ fn path_id(path: &PathOptions) -> String {
             .map(|retries| format!("/retries={}", retries.get())),
         path.traffic_class.map(|class| format!("/tc={class}")),
         path.service_level.map(|level| format!("/sl={level}")),
+        path.rate.map(|rate| format!("/rate={rate}")),
         path.api.map(|api| format!("/api={api}")),
     ];
     parts.into_iter().flatten().collect()

@@ -1,0 +1,164 @@
+//! What a study measures on each of its devices: the plan, and how often.
+
+use std::collections::HashSet;
+
+use adverb_experiments::{FigureId, Limits, Plan};
+use adverb_launch::{DeviceChoice, DeviceInfo, Peer, Usage};
+use adverb_results::Impairment;
+use adverb_units::Span;
+use adverb_verbs::LinkRate;
+use adverb_workload::pair::{CellSpec, Length};
+
+use crate::args::{PlaceArgs, StudyArgs};
+use crate::folder::Meta;
+
+/// Virtual time that a cell measures on a model, instead of the quick study's 0.27 s on a real device: virtual
+/// time has no noise.
+const MODEL_DURATION: Span = Span::from_ms(5);
+
+/// A device of a study, and where the two sides run.
+pub(super) struct At {
+    pub(super) device: DeviceChoice,
+    pub(super) info: DeviceInfo,
+    pub(super) peer: Option<Peer>,
+    pub(super) place: PlaceArgs,
+}
+
+impl At {
+    pub(super) fn is_model(&self) -> bool {
+        matches!(self.device, DeviceChoice::Model(_))
+    }
+}
+
+/// What is measured on a device.
+pub(super) struct Planned {
+    pub(super) at: At,
+    /// All cells of the study.
+    pub(super) cells: Vec<CellSpec>,
+    /// Ids of those that this invocation was asked for.
+    pub(super) asked: HashSet<String>,
+    /// Passes over them; `None` for a single one that holds all repetitions.
+    pub(super) numbers: Vec<Option<u32>>,
+}
+
+/// Returns the plan of each device: all figures on the first one, those that compare devices on the others.
+///
+/// # Errors
+/// No figure that was asked for can be measured on a device.
+pub(super) fn plans(
+    args: &StudyArgs,
+    meta: &mut Meta,
+    places: Vec<At>,
+) -> Result<Vec<Planned>, Usage> {
+    let asked = asked_figures(args)?;
+    let mut places = places.into_iter();
+    let first = places.next().map(|at| {
+        let (planned, plan) = planned(args, meta, at, (&meta.only, &asked))?;
+        meta.unfilled = plan.unfilled;
+        Ok(planned)
+    });
+    let mut plans: Vec<Planned> = first.into_iter().collect::<Result<_, Usage>>()?;
+    let (only, asked_here) = (that_compare(&meta.only), that_compare(&asked));
+    for at in places {
+        if only.is_empty() {
+            return Err(Usage(format!(
+                "--device {}: further devices are for figures that compare devices (fig8), and none of these was asked for; leave it out",
+                at.device
+            )));
+        }
+        if !asked_here.is_empty() {
+            plans.push(planned(args, meta, at, (&only, &asked_here))?.0);
+        }
+    }
+    Ok(plans)
+}
+
+/// Plans the cells of one device.
+fn planned(
+    args: &StudyArgs,
+    meta: &Meta,
+    at: At,
+    (only, asked): (&[FigureId], &[FigureId]),
+) -> Result<(Planned, Plan), Usage> {
+    let caps = match &at.peer {
+        None => at.info.caps.clone(),
+        Some(peer) => peer.common_limits(&at.info.caps),
+    };
+    let no_faults = no_faults(&at);
+    let limits = Limits {
+        caps: &caps,
+        port: &at.info.port,
+        no_faults: no_faults.as_deref(),
+        rates: match meta.rates.is_empty() {
+            true => &LinkRate::ALL,
+            false => &meta.rates,
+        },
+    };
+    let plan = |only: &[FigureId]| Plan::study(meta.profile, only, limits).with_path(meta.path);
+    let wanted = plan(asked);
+    if let (true, Some(unfilled)) = (wanted.cells.is_empty(), wanted.unfilled.first()) {
+        let only: Vec<&str> = asked.iter().map(|id| id.as_str()).collect();
+        let (only, reason) = (only.join(","), &unfilled.reason);
+        return Err(Usage(format!("--only {only}: {reason}")));
+    }
+    let asked = wanted.cells.into_iter().map(|cell| cell.id).collect();
+    let mut plan = plan(only);
+    let mut numbers = vec![None];
+    if at.is_model() {
+        let lengths = plan.cells.iter_mut().map(|cell| &mut cell.params.length);
+        lengths.for_each(|each| *each = Length::Duration(MODEL_DURATION));
+    } else {
+        let passes = meta.profile.repetitions();
+        plan = plan.in_passes(passes);
+        numbers = (1..=args.repetitions.unwrap_or(passes)).map(Some).collect();
+    }
+    let cells = std::mem::take(&mut plan.cells);
+    let planned = Planned {
+        at,
+        cells,
+        asked,
+        numbers,
+    };
+    Ok((planned, plan))
+}
+
+/// Returns the figures that compare devices, of these or, if there are none, of all.
+fn that_compare(figures: &[FigureId]) -> Vec<FigureId> {
+    let compares = |id: &FigureId| id.figure().compares_devices();
+    match figures.is_empty() {
+        true => FigureId::all().filter(compares).collect(),
+        false => figures.iter().copied().filter(compares).collect(),
+    }
+}
+
+/// Returns the figures and panels that were typed, by themselves or by their study; empty for all.
+///
+/// # Errors
+/// A figure is not one of the study.
+pub(super) fn asked_figures(args: &StudyArgs) -> Result<Vec<FigureId>, Usage> {
+    let Some(study) = args.study else {
+        return Ok(args.only.clone());
+    };
+    if let Some(figure) = args.only.iter().find(|figure| !study.has(**figure)) {
+        let own: Vec<&str> = study.figures().map(FigureId::as_str).collect();
+        return Err(Usage(format!(
+            "--only {figure}: not a figure of --study {study}, which has {}",
+            own.join(", ")
+        )));
+    }
+    Ok(match args.only.is_empty() {
+        true => study.figures().collect(),
+        false => args.only.clone(),
+    })
+}
+
+/// Returns why the ports of the two sides cannot inject faults; `None` if they can.
+fn no_faults(at: &At) -> Option<String> {
+    let none = Impairment::default();
+    let here = at.device.check_impairment(Some(&none));
+    let there = || match &at.peer {
+        Some(peer) => peer.check_impairment(&none).map_err(|Usage(reason)| reason),
+        None => Ok(()),
+    };
+    here.and_then(|()| there()).err()
+}
