@@ -192,6 +192,12 @@ fn a_table_says_what_was_run_and_what_was_checked() {
         "{}",
         lines[3]
     );
+    let titles = ["rpc", "rpc-imm"].map(|by| {
+        let lines = table(&format!("sequencer --by {by} --device model:cx3 --duration 200us"));
+        lines[0].clone()
+    });
+    assert_snapshot!(titles[0], @"sequencer on model:cx3: by RPC, 1 server core, 2 clients with 8 outstanding, 2 queue pairs, up to 16 a doorbell");
+    assert_snapshot!(titles[1], @"sequencer on model:cx3: by RPC with immediate data, 1 server core, 2 clients with 8 outstanding, 2 queue pairs, up to 16 a doorbell");
     let lines =
         table("closed-loop --op read --device model:cx3 --duration 200us --clients 1 --qps 1");
     assert_snapshot!(lines[0], @"closed-loop on model:cx3: read of 64 B, 1 client with 8 outstanding, 1 queue pair, up to 8 a doorbell");

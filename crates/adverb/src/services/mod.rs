@@ -171,7 +171,11 @@ fn served(
     let params = with_common(params, posting, server.posting.qps, clients);
     let server_cores = counted(server.cores, "server core");
     let title = words(posting, server.posting.qps, clients);
-    let title = format!("by RPC, {server_cores}, {title}");
+    let way = match service {
+        Service::Sequencer(Asking::HeaderOnly) => "by RPC with immediate data",
+        Service::Sequencer(Asking::Write) | Service::Store(_) => "by RPC",
+    };
+    let title = format!("{way}, {server_cores}, {title}");
     let job = Job::Rpc(rpc, schedule(clients));
     Ok(Cell::new(name, &params, title, job))
 }
