@@ -17,7 +17,7 @@ pub(crate) enum ThroughputUnit {
 }
 
 const TIMES: [Column; 5] = [
-    ("±95 %", 9, |r| time(r, interval(r))),
+    ("±95 %", 9, interval),
     ("p50", 9, |r| time(r, latency(r)?.p50)),
     ("p99", 9, |r| time(r, latency(r)?.p99)),
     ("p99.9", 9, |r| time(r, latency(r)?.p999)),
@@ -51,10 +51,11 @@ fn latency(record: &PairRecord) -> Option<&Latency> {
     Some(&record.metrics.as_ref()?.one_way_ns)
 }
 
-/// Returns the confidence interval of the mean; `None` for a model, which has no noise.
-fn interval(record: &PairRecord) -> Option<f64> {
+/// Returns the half-width of the mean's interval; `None` on a model, which has no noise.
+fn interval(record: &PairRecord) -> Option<String> {
     let is_measured = record.device.kind != DeviceKind::Model;
-    latency(record)?.ci95.filter(|_| is_measured)
+    let half = latency(record)?.ci95.filter(|_| is_measured)?;
+    Some(adverb_report::format::half_width(record.shown_ns(half)))
 }
 
 fn shown(record: &PairRecord, one_way_ns: Option<f64>) -> Option<Span> {

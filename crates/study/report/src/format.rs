@@ -8,6 +8,15 @@ pub fn time(ns: f64) -> String {
     Span::from_secs_f64(ns / 1e9).to_string()
 }
 
+/// `1.25 µs`, the half-width of the interval of a measured mean; `<1 ns` below the resolution of the clock.
+pub fn half_width(ns: f64) -> String {
+    if ns < 1.0 {
+        "<1 ns".to_owned()
+    } else {
+        time(ns)
+    }
+}
+
 /// `9.80 GB/s`.
 pub fn throughput(bytes_per_s: f64) -> String {
     Throughput::over(Bytes::new(bytes_per_s.round() as u64), Span::from_secs(1))
@@ -183,6 +192,10 @@ mod tests {
     fn figures_have_their_units() {
         assert_eq!(time(48.04), "48.0 ns");
         assert_eq!(time(1234.0), "1.23 µs");
+        assert_eq!(
+            [0.482, 1.4, 801.2].map(half_width),
+            ["<1 ns", "1.40 ns", "801 ns"]
+        );
         assert_eq!(throughput(9.8e9), "9.80 GB/s");
         assert_eq!([2.5, 25_600.4].map(megabits), ["2.50 Mb/s", "25600 Mb/s"]);
         assert_eq!(rate(2.5e6), "2.50 M/s");

@@ -1,6 +1,6 @@
 //! All cells as a table that sorts and filters.
 
-use adverb_results::{Latency, Outcome, PairRecord};
+use adverb_results::{DeviceKind, Latency, Outcome, PairRecord};
 use maud::{Markup, html};
 
 use super::banner;
@@ -50,7 +50,7 @@ const COLUMNS: [Column; 20] = [
             format::time,
         )
     }),
-    ("± 95 % of mean", |r| latency(r, |l| l.ci95)),
+    ("± 95 % of mean", half_width),
     ("p50", |r| latency(r, |l| l.p50)),
     ("p99", |r| latency(r, |l| l.p99)),
     ("p99.9", |r| latency(r, |l| l.p999)),
@@ -97,12 +97,20 @@ fn latency(record: &PairRecord, of: fn(&Latency) -> Option<f64>) -> Value {
     figure(ns.map(|ns| record.shown_ns(ns)), format::time)
 }
 
+/// Of the mean; a model has no noise.
+fn half_width(record: &PairRecord) -> Value {
+    let metrics = record.metrics.as_ref();
+    let measured = metrics.filter(|_| record.device.kind != DeviceKind::Model);
+    let half = measured.and_then(|m| m.one_way_ns.ci95);
+    figure(half.map(|ns| record.shown_ns(ns)), format::half_width)
+}
+
 pub(super) fn section(report: &Report<'_>) -> Markup {
     html! {
         section id="cells" {
             h2 { "All cells" }
             p class="about" {
-                "An empty field is a figure that was not measured. Times of a ping are half of its round; the whole round trip of a READ or an atomic operation, of which a round is one; of a blast the time per message. Click a heading to sort; verified cells also check their payload, which takes time."
+                "An empty field is a figure that was not measured. The time of a ping is half of a round, but for a READ or an atomic operation the whole round trip; the time of a blast is the time per message. Click a heading to sort; verified cells also check their payload, which takes time."
             }
             p class="filter" {
                 label for="filter" { "Filter " }
