@@ -193,7 +193,9 @@ fn a_table_says_what_was_run_and_what_was_checked() {
         lines[3]
     );
     let titles = ["rpc", "rpc-imm"].map(|by| {
-        let lines = table(&format!("sequencer --by {by} --device model:cx3 --duration 200us"));
+        let lines = table(&format!(
+            "sequencer --by {by} --device model:cx3 --duration 200us"
+        ));
         lines[0].clone()
     });
     assert_snapshot!(titles[0], @"sequencer on model:cx3: by RPC, 1 server core, 2 clients with 8 outstanding, 2 queue pairs, up to 16 a doorbell");

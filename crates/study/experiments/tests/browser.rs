@@ -165,6 +165,18 @@ document.querySelectorAll("#cells th button")[10].click();
 const times = rows().map((row) => row.cells[10].dataset.v).filter(Boolean).map(Number);
 seen.push("sorted " + (times.length > 100 && times.every((t, i) => i === 0 || times[i - 1] <= t)));
 seen.push("failed last " + (rows().at(-1).className === "bad"));
+const saved = [];
+window.Blob = class { constructor([text], { type }) { saved.push([type, text]); } };
+URL.createObjectURL = () => "data:,";
+HTMLAnchorElement.prototype.click = function () { saved.push([this.download, ""]); };
+const figure = document.getElementById("fig1");
+const points = figure.querySelectorAll(".pt").length;
+figure.querySelectorAll(".save button").forEach((button) => button.click());
+const [[svgType, svg], [svgName], [csvType, csv], [csvName]] = saved;
+const drawing = new DOMParser().parseFromString(svg, svgType);
+seen.push("svg " + (svgName === "fig1.svg" && drawing.querySelectorAll(".pt").length === points && !drawing.querySelector("parsererror")));
+seen.push("csv " + (csvName === "fig1.csv" && csvType === "text/csv" && csv.trim().split("\n").length === points + 1));
+seen.push("anchors " + [...document.querySelectorAll("section[id] > h3 > .anchor")].every((a) => document.querySelector(a.getAttribute("href"))));
 document.documentElement.dataset.seen = seen.join("; ");
 </script>"##;
 
@@ -176,7 +188,8 @@ fn it_answers_pointer_keys_and_buttons() {
     let html = common::html(&common::study_with_failures());
     let html = html.replace("</body>", &format!("{READER}</body>"));
     let page = open_html("1280,900", &html);
-    let all = "tip true; aloud true; hidden true; shown true; filtered true; sorted true; failed last true";
+    let all = "tip true; aloud true; hidden true; shown true; filtered true; sorted true; failed last true; \
+               svg true; csv true; anchors true";
     assert_eq!(root_attribute(&page, "data-seen"), all);
 }
 

@@ -112,6 +112,78 @@
     });
   }
 
+  // Each section can be linked to.
+  for (const heading of all("section[id] > h2, section[id] > h3")) {
+    const anchor = document.createElement("a");
+    anchor.className = "anchor";
+    anchor.href = `#${heading.parentNode.id}`;
+    anchor.textContent = "#";
+    anchor.setAttribute("aria-label", "Link to this section");
+    heading.append(" ", anchor);
+  }
+
+  // Each figure can be saved: its plots as one SVG file in the style of the page, its points as CSV.
+  const caption = (plot) => plot.closest("figure")?.querySelector("figcaption")?.textContent ?? "";
+
+  function picture(figure) {
+    const plots = all("svg.plot", figure);
+    const make = (name, attributes, ...children) => {
+      const element = document.createElementNS(plots[0].namespaceURI, name);
+      for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+      element.append(...children);
+      return element;
+    };
+    const [width, head] = [470, 26];
+    const tops = [0, 0];
+    const drawings = plots.map((plot, index) => {
+      const column = index % 2;
+      const height = plot.viewBox.baseVal.height;
+      const top = tops[column] + head;
+      tops[column] = top + height + 14;
+      const left = 14 + column * width;
+      const title = make("text", { class: "name", x: 0, y: -8 }, caption(plot));
+      const parts = [...plot.cloneNode(true).childNodes];
+      return make("g", { class: "plot", transform: `translate(${left},${top})` }, title, ...parts);
+    });
+    const size = { width: plots.length > 1 ? 2 * width : width, height: Math.max(...tops) };
+    const paper = make("rect", { ...size, style: "fill: var(--paper)" });
+    const style = make("style", {}, document.querySelector("style").textContent);
+    const whole = make("svg", { viewBox: `0 0 ${size.width} ${size.height}`, ...size }, style, paper, ...drawings);
+    return new XMLSerializer().serializeToString(whole);
+  }
+
+  function values(figure) {
+    const quoted = (text) => `"${String(text ?? "").replaceAll('"', '""')}"`;
+    const rows = all("svg.plot .pt", figure).map((point) => {
+      const series = point.closest(".series")?.dataset.series;
+      return [caption(point.closest("svg")), series, point.dataset.x, point.dataset.y, words(point)];
+    });
+    return [["panel", "series", "x", "y", "in words"], ...rows].map((row) => `${row.map(quoted).join(",")}\n`).join("");
+  }
+
+  function save(name, type, text) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type }));
+    link.download = name;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
+  for (const figure of all("section.figure").filter((section) => section.querySelector("svg.plot"))) {
+    const bar = document.createElement("p");
+    bar.className = "save";
+    const offer = (kind, type, make) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = `Save ${kind.toUpperCase()}`;
+      button.addEventListener("click", () => save(`${figure.id}.${kind}`, type, make(figure)));
+      bar.append(button, " ");
+    };
+    offer("svg", "image/svg+xml", picture);
+    offer("csv", "text/csv", values);
+    figure.append(bar);
+  }
+
   const body = document.querySelector("#cells tbody");
   const heads = all("#cells th");
   // A failed row has one wide field in place of its figures.
