@@ -39,12 +39,31 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The findings about one subject, as an experiment declares them.
+/// What to use for a need on one device: a row of the table that opens a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// What a program needs; equal rows of several devices share a line.
+    pub need: &'static str,
+    /// How to program it.
+    pub choice: String,
+    /// What that takes.
+    pub cost: String,
+    /// Id of the figure that shows it.
+    pub figure: &'static str,
+}
+
+/// The findings about one subject, or advice, as an experiment declares them.
 #[derive(Clone, Copy, Debug)]
 pub struct Topic {
     title: &'static str,
     cells: Breadth,
-    find: fn(&Scope<'_>) -> Vec<Finding>,
+    find: Find,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Find {
+    Findings(fn(&Scope<'_>) -> Vec<Finding>),
+    Advice(fn(&Scope<'_>) -> Vec<Advice>),
 }
 
 /// Which cells a topic gets at a time.
@@ -57,21 +76,35 @@ enum Breadth {
 impl Topic {
     /// Findings that are computed for each device by itself.
     pub const fn of_a_device(title: &'static str, find: fn(&Scope<'_>) -> Vec<Finding>) -> Self {
-        let cells = Breadth::OneDevice;
-        Topic { title, cells, find }
+        Topic {
+            title,
+            cells: Breadth::OneDevice,
+            find: Find::Findings(find),
+        }
+    }
+
+    /// Rows of the table that opens a report, computed for each device by itself.
+    pub const fn advice(find: fn(&Scope<'_>) -> Vec<Advice>) -> Self {
+        Topic {
+            title: "",
+            cells: Breadth::OneDevice,
+            find: Find::Advice(find),
+        }
     }
 
     /// Findings that compare devices.
     pub const fn across_devices(title: &'static str, find: fn(&Scope<'_>) -> Vec<Finding>) -> Self {
-        let cells = Breadth::AllDevices;
-        Topic { title, cells, find }
+        Topic {
+            title,
+            cells: Breadth::AllDevices,
+            find: Find::Findings(find),
+        }
     }
 }
 
 /// Returns the findings of all experiments: comparisons of devices first, then device by device.
 pub(crate) fn all(records: &[&PairRecord], chapters: &[Chapter]) -> Vec<Finding> {
-    let has_enough = |record: &PairRecord| record.metrics.as_ref().is_some_and(|m| !m.few_messages);
-    let cells = Cells::of(records).filter(has_enough);
+    let cells = usable(records);
     let devices = cells.devices();
     let several = devices.len() > 1;
     let of_each = devices.into_iter().map(|device| Scope {
@@ -87,18 +120,58 @@ pub(crate) fn all(records: &[&PairRecord], chapters: &[Chapter]) -> Vec<Finding>
     found
 }
 
+/// The cells with enough messages.
+fn usable<'a>(records: &[&'a PairRecord]) -> Cells<'a> {
+    let has_enough = |record: &PairRecord| record.metrics.as_ref().is_some_and(|m| !m.few_messages);
+    Cells::of(records).filter(has_enough)
+}
+
 fn find(chapters: &[Chapter], breadth: Breadth, scope: &Scope<'_>) -> Vec<Finding> {
-    let topics = chapters.iter().flat_map(|chapter| chapter.topics);
-    let found = topics
-        .filter(|topic| topic.cells == breadth)
-        .flat_map(|topic| {
-            let titled = |finding| Finding {
+    let mut found = Vec::new();
+    for topic in chapters.iter().flat_map(|chapter| chapter.topics) {
+        if let Find::Findings(find) = topic.find
+            && topic.cells == breadth
+        {
+            found.extend(find(scope).into_iter().map(|finding| Finding {
                 topic: topic.title,
                 ..finding
-            };
-            (topic.find)(scope).into_iter().map(titled)
+            }));
+        }
+    }
+    found
+}
+
+/// Returns the advice of all experiments, by device.
+pub(crate) fn advice(records: &[&PairRecord], chapters: &[Chapter]) -> Vec<(String, Vec<Advice>)> {
+    let cells = usable(records);
+    let of_device = |device: &DeviceRef| {
+        let scope = Scope {
+            cells: cells.filter(|r| r.device == *device),
+            device: None,
+        };
+        let topics = chapters.iter().flat_map(|chapter| chapter.topics);
+        let advice = topics.flat_map(|topic| match topic.find {
+            Find::Advice(find) => find(&scope),
+            Find::Findings(_) => Vec::new(),
         });
-    found.collect()
+        (device.to_string(), advice.collect())
+    };
+    cells.devices().into_iter().map(of_device).collect()
+}
+
+/// Keeps numbers and their units on one line.
+pub(crate) fn unbroken(sentence: &str) -> String {
+    let mut previous = ' ';
+    let keep = |c: char| {
+        let joined = if c == ' ' && previous.is_ascii_digit() {
+            '\u{a0}'
+        } else {
+            c
+        };
+        previous = c;
+        joined
+    };
+    sentence.chars().map(keep).collect()
 }
 
 /// The cells that a topic's findings are computed from.
@@ -185,25 +258,30 @@ impl Scale<u32> {
     };
 }
 
+/// A series by the place of its cells, with words that follow a value: `with lists`.
+pub type Named<'s, 'a, K> = (&'static str, &'s BTreeMap<K, Cell<'a>>);
+
 /// Two series, compared place by place.
 pub struct Contrast<'a, K> {
     scale: Scale<K>,
+    names: [&'static str; 2],
     pairs: Vec<(K, Cell<'a>, Cell<'a>, Verdict)>,
 }
 
 impl<'a, K: Ord + Copy> Contrast<'a, K> {
     /// Compares two series at the places that both have and whose noise is known; `None` if there is no
     /// such place.
-    pub fn new(
-        scale: Scale<K>,
-        first: &BTreeMap<K, Cell<'a>>,
-        second: &BTreeMap<K, Cell<'a>>,
-    ) -> Option<Self> {
-        let pairs: Vec<_> = pairs(first, second)
+    pub fn new(scale: Scale<K>, first: Named<'_, 'a, K>, second: Named<'_, 'a, K>) -> Option<Self> {
+        let names = [first.0, second.0];
+        let pairs: Vec<_> = pairs(first.1, second.1)
             .into_iter()
             .filter_map(|(k, a, b)| compare(a, b).map(|verdict| (k, a, b, verdict)))
             .collect();
-        (!pairs.is_empty()).then_some(Contrast { scale, pairs })
+        (!pairs.is_empty()).then_some(Contrast {
+            scale,
+            names,
+            pairs,
+        })
     }
 
     /// Returns the places with the cells of both series and their comparison, in order.
@@ -244,7 +322,8 @@ impl<'a, K: Ord + Copy> Contrast<'a, K> {
     }
 
     /// Returns `claim` with the places where it is true and the largest factor: `events are faster at 1 MiB
-    /// to 4 MiB, by up to 1.20× (at 1 MiB: 90 µs instead of 108 µs)`. `None` if `verdict` is nowhere true.
+    /// to 4 MiB, by up to 1.20× (at 1 MiB: 108 µs with busy polling, 90 µs with events)`. `None` if `verdict` is
+    /// nowhere true.
     pub fn claim(&self, claim: &str, verdict: Verdict) -> Option<String> {
         let leads = self.pairs.iter().filter(|p| p.3 == verdict);
         let leads = leads.filter_map(|(place, a, b, _)| {
@@ -254,18 +333,19 @@ impl<'a, K: Ord + Copy> Contrast<'a, K> {
             };
             let factor = one_way(slower)? / one_way(faster)?;
             let value = |cell: Cell<'_>| Some(cell.sample(self.scale.quantity)?.median);
-            let values = (value(faster)?, value(slower)?);
+            let values = (value(*a)?, value(*b)?);
             factor.is_finite().then_some((factor, *place, values))
         });
-        let (factor, place, (fast, slow)) = leads.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let (factor, place, (first, second)) = leads.max_by(|a, b| a.0.total_cmp(&b.0))?;
         let show = |value| self.scale.quantity.show(value);
+        let [of_first, of_second] = self.names;
         Some(format!(
-            "{claim} {}, by up to {} (at {}: {} against {})",
+            "{claim} {}, by up to {} (at {}: {} {of_first}, {} {of_second})",
             self.words(&self.places(|each| each == verdict)),
             format::factor(factor),
             (self.scale.alone)(place),
-            show(fast),
-            show(slow)
+            show(first),
+            show(second)
         ))
     }
 
@@ -303,10 +383,8 @@ pub struct Ranks<'a> {
 impl<'a> Ranks<'a> {
     /// Ranks cells; `None` if the noise of one is unknown, or if there is nothing to compare.
     pub fn of(cells: impl IntoIterator<Item = Cell<'a>>) -> Option<Self> {
-        let mut timed: Vec<(f64, Cell<'_>)> = cells
-            .into_iter()
-            .map(|c| one_way(c).map(|t| (t, c)))
-            .collect::<Option<_>>()?;
+        let timed = cells.into_iter().map(|c| one_way(c).map(|t| (t, c)));
+        let mut timed: Vec<(f64, Cell<'_>)> = timed.collect::<Option<_>>()?;
         timed.sort_by(|a, b| a.0.total_cmp(&b.0));
         let best = timed.first().filter(|_| timed.len() >= 2)?.1;
         let (mut first, mut rest) = (vec![best], Vec::new());
@@ -328,4 +406,34 @@ impl<'a> Ranks<'a> {
         let slower_than = |time: f64| rest.iter().any(|other| *other < time);
         times(&self.first).into_iter().any(slower_than)
     }
+
+    /// Returns the cells in tiers, fastest first: each cell of a tier is faster than each cell of the next
+    /// tiers, although the noise may be too large to rank the cells within a tier.
+    pub fn tiers(&self) -> Vec<Vec<Cell<'a>>> {
+        let mut cells = [&self.first[..], &self.rest[..]].concat();
+        let time = |cell: &Cell<'_>| one_way(*cell).unwrap_or(f64::INFINITY);
+        cells.sort_by(|a, b| time(a).total_cmp(&time(b)));
+        let mut tiers = vec![Vec::new()];
+        for (place, cell) in cells.iter().enumerate() {
+            let (faster, slower) = cells.split_at(place);
+            let is_apart = |fast: &Cell<'_>| slower.iter().all(|slow| is_faster(*fast, *slow));
+            if place > 0 && faster.iter().all(is_apart) {
+                tiers.push(Vec::new());
+            }
+            if let Some(tier) = tiers.last_mut() {
+                tier.push(*cell);
+            }
+        }
+        tiers
+    }
+}
+
+/// Returns whether a cell is faster than another beyond the noise, or each of its repetitions took at most
+/// half as long as each of the other's: with few repetitions the interval of a mean can be wider than that.
+fn is_faster(fast: Cell<'_>, slow: Cell<'_>) -> bool {
+    let samples = fast
+        .sample(Quantity::OneWay)
+        .zip(slow.sample(Quantity::OneWay));
+    compare(fast, slow) == Some(Verdict::First)
+        || samples.is_some_and(|(fast, slow)| 2.0 * fast.max <= slow.min)
 }

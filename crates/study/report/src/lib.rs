@@ -7,6 +7,7 @@
 //! `cells` (the measured cells, with spread) to `figure` (panels, series, points), `plot` (SVG) and `page`
 //! (HTML); the functions of an experiment compute [`findings`] from the cells.
 
+mod advice;
 pub mod agreement;
 pub mod cells;
 pub mod comparison;
@@ -120,6 +121,11 @@ impl<'a> Report<'a> {
     /// What the records say, in the order in which to read it.
     pub fn findings(&self) -> Vec<Finding> {
         findings::all(&self.records, &self.chapters)
+    }
+
+    /// Returns what to use for which need, by device.
+    pub fn advice(&self) -> Vec<(String, Vec<findings::Advice>)> {
+        findings::advice(&self.records, &self.chapters)
     }
 
     /// What a reader must know before the findings: cells that are missing or failed, an interrupted

@@ -160,7 +160,6 @@ impl<'a> Sweep<'a> {
                 },
                 x_name: Some(x.clone()),
                 y: metric.quantity,
-                own_scale: false,
                 series: self.series(x, metric),
             }),
         };

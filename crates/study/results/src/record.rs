@@ -239,6 +239,12 @@ impl DeviceRef {
     pub fn has_udp_port(&self) -> bool {
         self.kind == DeviceKind::Soft && self.name.contains('@')
     }
+
+    /// Returns whether both sides share memory: then one-sided operations have completed when they are posted,
+    /// so that there is no event to wait for and no network round trip in their time.
+    pub fn is_shared_memory(&self) -> bool {
+        self.kind == DeviceKind::Soft && !self.has_udp_port()
+    }
 }
 
 /// What the program transfers with.

@@ -1,15 +1,29 @@
 //! The rankings in words, and the tail of the latencies.
 
-use adverb_report::cells::{Cell, Quantity, Verdict, compare};
-use adverb_report::findings::{Finding, Ranks, Scope, Topic, noise};
+use adverb_report::cells::{Cell, Cells, Quantity, Verdict, compare};
+use adverb_report::findings::{Advice, Finding, Ranks, Scope, Topic, noise};
 use adverb_report::{format, ranked, variant};
+use adverb_results::{Completion, Opcode};
 
 /// If more variants than this share a place, one of them is named.
 const MOST_NAMED: usize = 3;
 /// A 99th percentile of at most this many medians is no tail.
 const NO_TAIL: f64 = 1.02;
 
-pub(super) const TOPICS: [Topic; 1] = [Topic::of_a_device("Rankings and tail", findings)];
+pub(super) const TOPICS: [Topic; 2] = [
+    Topic::advice(advice),
+    Topic::of_a_device("Rankings and tail", findings),
+];
+
+/// The row of the opening table that the other studies have no cells for.
+fn advice(scope: &Scope<'_>) -> Vec<Advice> {
+    let cells = scope.figure("rank-rtt").filter(|r| {
+        r.params.op == Opcode::Write && r.params.completion == Completion::Poll && !r.params.verify
+    });
+    let need = "Lowest latency, the receiver polls its memory";
+    let advice = Advice::of_pings(need, "rank-rtt", &cells);
+    advice.into_iter().collect()
+}
 
 fn findings(scope: &Scope<'_>) -> Vec<Finding> {
     let found = [round_trip(scope), cpu(scope), tail(scope)];
@@ -17,12 +31,14 @@ fn findings(scope: &Scope<'_>) -> Vec<Finding> {
 }
 
 fn round_trip(scope: &Scope<'_>) -> Option<Finding> {
-    let ranked = ranked(&scope.figure("rank-rtt"), Quantity::RoundTrip);
+    let ranked = ranked(&waiting(&scope.figure("rank-rtt")), Quantity::RoundTrip);
     let ((shortest, _), (longest, _)) = (ranked.first()?, ranked.last()?);
     let ranks = Ranks::of(ranked.iter().map(|(cell, _)| *cell))?;
     let spread = format!("{} to {}", named(shortest), named(longest));
-    let order = if ranks.overlap() {
+    let order = if ranks.overlap() && ranks.tiers().len() == 1 {
         format!("the noise is too large to rank round trips from {spread}")
+    } else if ranks.overlap() {
+        in_tiers(&ranks)
     } else if ranks.rest.is_empty() {
         let noise = noise(*shortest);
         format!("none differs from the fastest beyond {noise}: round trips range from {spread}")
@@ -30,9 +46,55 @@ fn round_trip(scope: &Scope<'_>) -> Option<Finding> {
         order(&ranks)?
     };
     let (ways, size) = (ranked.len(), format::size(shortest.size()));
-    let sentence = format!("Of {ways} ways to program a {size} ping, {order}.");
+    let caution = caution(shortest);
+    let sentence = format!("Of {ways} ways to program a {size} ping, {order}.{caution}");
     let evidence = ranked.iter().map(|(cell, _)| *cell);
     Some(scope.finding("rank-rtt", "rank-rtt", sentence, evidence))
+}
+
+/// Returns the cells without those of which an event is never awaited.
+fn waiting<'a>(cells: &Cells<'a>) -> Cells<'a> {
+    cells.filter(|r| {
+        let is_by_event =
+            r.params.op == Opcode::WriteRead && r.params.completion == Completion::Event;
+        !(is_by_event && r.device.is_shared_memory())
+    })
+}
+
+/// What [`waiting`] leaves out, and how the rest differs from a NIC.
+fn caution(cell: &Cell<'_>) -> &'static str {
+    if cell.record.device.is_shared_memory() {
+        " In shared memory, WRITE then READ has completed when it is posted: with events there is nothing to wait \
+         for, which is not ranked, and on a NIC the READ takes a round trip."
+    } else {
+        ""
+    }
+}
+
+/// The groups that the noise leaves: `10 from READ at 80 ns to SEND at 98 ns, followed by 8 from …`.
+fn in_tiers(ranks: &Ranks<'_>) -> String {
+    let tiers = ranks.tiers();
+    let in_words = tiers.iter().filter_map(|tier| {
+        Some(match &tier[..] {
+            [] => return None,
+            [one] => named(one),
+            [first, .., last] => {
+                format!("{} from {} to {}", tier.len(), named(first), named(last))
+            }
+        })
+    });
+    let in_words: Vec<String> = in_words.collect();
+    let groups = match &in_words[..] {
+        [first, _, _, .., last] => {
+            let groups = in_words.len();
+            format!("the noise leaves {groups} groups, the fastest {first} and the slowest {last}")
+        }
+        few => format!(
+            "the shortest round trips have {}",
+            few.join(", followed by ")
+        ),
+    };
+    format!("{groups}; the noise is too large to rank within a group")
 }
 
 fn rtt(cell: &Cell<'_>) -> f64 {
@@ -74,7 +136,7 @@ fn order(ranks: &Ranks<'_>) -> Option<String> {
 }
 
 fn cpu(scope: &Scope<'_>) -> Option<Finding> {
-    let cells = scope.figure("rank-cpu");
+    let cells = waiting(&scope.figure("rank-cpu"));
     let shares = ranked(&cells, Quantity::CpuActive);
     let rounds = ranked(&cells, Quantity::CpuActivePerRound);
     let size = shares.first().filter(|_| shares.len() > 1)?.0.size();

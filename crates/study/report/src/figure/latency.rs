@@ -31,7 +31,6 @@ pub(crate) fn panels(cells: &Cells<'_>, device: Option<&DeviceRef>) -> Vec<Panel
             x: X::Percentile,
             x_name: None,
             y: Quantity::OneWay,
-            own_scale: false,
             series,
         });
         Panel {

@@ -48,8 +48,6 @@ pub(crate) struct Lines {
     /// Name of the axis, if it is not the usual name of its kind.
     pub(crate) x_name: Option<String>,
     pub(crate) y: Quantity,
-    /// Whether the vertical axis fits these values alone.
-    pub(crate) own_scale: bool,
     pub(crate) series: Vec<Series>,
 }
 
@@ -173,6 +171,21 @@ impl Figure {
         self.panels.iter().any(Panel::has_published)
     }
 
+    /// Returns which series are drawn over one another, by panel: `SEND = WRITE_IMM (CPU of the active side)`.
+    pub(crate) fn hidden(&self) -> Vec<String> {
+        let of_panel = |panel: &Panel| {
+            let Body::Lines(lines) = &panel.body else {
+                return Vec::new();
+            };
+            let groups = lines.coinciding();
+            let named = groups
+                .iter()
+                .map(|names| format!("{} ({})", names.join(" = "), panel.full_title()));
+            named.collect()
+        };
+        self.panels.iter().flat_map(of_panel).collect()
+    }
+
     /// Names and styles of all series or none for bars, in order, each once: it serves the plots of all
     /// devices.
     pub(crate) fn legend(&self) -> Vec<(&str, Style, Origin)> {
@@ -189,6 +202,39 @@ impl Figure {
             }
         }
         legend
+    }
+}
+
+/// Lines whose points differ by less than this share look like one.
+const SAME_LINE: f64 = 0.005;
+
+impl Lines {
+    /// Returns the names of series that coincide, in groups.
+    fn coinciding(&self) -> Vec<Vec<&str>> {
+        let mut groups: Vec<Vec<&Series>> = Vec::new();
+        let measured = self.series.iter().filter(|s| s.origin == Origin::Records);
+        for series in measured {
+            match groups
+                .iter_mut()
+                .find(|group| group[0].coincides_with(series))
+            {
+                Some(group) => group.push(series),
+                None => groups.push(vec![series]),
+            }
+        }
+        let several = groups.iter().filter(|group| group.len() > 1);
+        several
+            .map(|group| group.iter().map(|s| s.name.as_str()).collect())
+            .collect()
+    }
+}
+
+impl Series {
+    fn coincides_with(&self, other: &Series) -> bool {
+        let same =
+            |(a, b): (&Point, &Point)| a.x == b.x && (a.y - b.y).abs() <= SAME_LINE * a.y.max(b.y);
+        let (mine, theirs) = (&self.points, &other.points);
+        mine.len() == theirs.len() && mine.iter().zip(theirs).all(same)
     }
 }
 
@@ -282,7 +328,6 @@ fn line_panel(
             x: spec.x,
             x_name: None,
             y: spec.y,
-            own_scale: spec.own_scale,
             series,
         }),
     })

@@ -72,8 +72,6 @@ pub struct PanelSpec {
     pub shows: fn(&PairRecord) -> bool,
     /// The series that a record belongs to.
     pub series: fn(&PairRecord) -> Label,
-    /// Whether its vertical axis fits its own values, instead of the values of all panels like it.
-    pub own_scale: bool,
 }
 
 impl PanelSpec {
@@ -90,7 +88,6 @@ impl PanelSpec {
             y,
             shows,
             series,
-            own_scale: false,
         }
     }
 }

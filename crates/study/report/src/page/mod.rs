@@ -8,7 +8,7 @@ use adverb_results::DeviceKind;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::figure::Figure;
-use crate::findings::Finding;
+use crate::findings::{Finding, unbroken};
 use crate::{Chapter, FigureSpec, Plots, Report, plot};
 
 const CSS: &str = include_str!("../../assets/report.css");
@@ -32,6 +32,7 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
             h1 { (title) }
             (banner::measured_on(report))
             (notices(report))
+            (crate::advice::section(report))
             (banner::what_it_does_not_tell(report))
         }
         (contents(&chapters, &sweeps, &matrices))
@@ -165,7 +166,9 @@ fn findings_section(report: &Report<'_>, findings: &[Finding]) -> Markup {
                 }
                 @for of_device in findings.chunk_by(|a, b| a.device == b.device) {
                     @if let Some(device) = &of_device[0].device { h3 class="device" { (device) } }
-                    @for topic in of_device.chunk_by(|a, b| a.topic == b.topic) { (findings_about(report, topic)) }
+                    div class="topics" {
+                        @for topic in of_device.chunk_by(|a, b| a.topic == b.topic) { (findings_about(report, topic)) }
+                    }
                 }
             }
         }
@@ -186,21 +189,6 @@ fn findings_about(report: &Report<'_>, findings: &[Finding]) -> Markup {
             }
         }
     }
-}
-
-/// Keeps numbers and their units on one line.
-fn unbroken(sentence: &str) -> String {
-    let mut previous = ' ';
-    let keep = |c: char| {
-        let joined = if c == ' ' && previous.is_ascii_digit() {
-            '\u{a0}'
-        } else {
-            c
-        };
-        previous = c;
-        joined
-    };
-    sentence.chars().map(keep).collect()
 }
 
 fn figure_section(figure: &Figure) -> Markup {
@@ -227,6 +215,10 @@ fn figure_section(figure: &Figure) -> Markup {
             }
             div class="panels" { (plot::panels(figure)) }
             @if !figure.panels.is_empty() { p class="readout" aria-live="polite" {} }
+            @let hidden = figure.hidden();
+            @if !hidden.is_empty() {
+                p class="about coincide" { "Drawn over one another, because they differ by less than 0.5 %: " (hidden.join("; ")) "." }
+            }
             (failures(figure))
         }
     }

@@ -39,11 +39,7 @@ fn draw(panel: &Panel, panels: &[Panel], id: &str) -> Markup {
                 Body::Lines(other) if share_axes(lines, other) => Some(&other.series),
                 _ => None,
             });
-            let series: Vec<&Series> = if lines.own_scale {
-                lines.series.iter().collect()
-            } else {
-                alike.flatten().collect()
-            };
+            let series: Vec<&Series> = alike.flatten().collect();
             lines::draw(id, panel, lines, &Bounds::of(&series))
         }
     }
@@ -63,7 +59,7 @@ fn table(table: &Table) -> Markup {
 }
 
 fn share_axes(a: &Lines, b: &Lines) -> bool {
-    a.x == b.x && a.x_name == b.x_name && a.y == b.y && a.own_scale == b.own_scale
+    a.x == b.x && a.x_name == b.x_name && a.y == b.y
 }
 
 /// A sample of a series for the legend.

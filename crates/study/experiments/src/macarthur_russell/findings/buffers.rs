@@ -37,7 +37,7 @@ fn suffice(
     cells: &Cells<'_>,
     (what, quantity): (&str, Quantity),
 ) -> Option<Finding> {
-    let mut by_count: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    let mut by_count: BTreeMap<(u32, u32), Vec<u64>> = BTreeMap::new();
     let mut sizes: Vec<u64> = Vec::new();
     let mut best: Option<(f64, Cell<'_>)> = None;
     for (size, counts) in by_size(cells) {
@@ -48,16 +48,26 @@ fn suffice(
         let Some(top) = top.filter(|_| values.len() > 1) else {
             continue;
         };
-        let enough = values.iter().find(|(v, _)| *v >= ENOUGH * top.0)?;
-        let buffers = enough.1.params().buffers;
-        by_count.entry(buffers).or_default().push(size);
+        let enough = values.iter().position(|(v, _)| *v >= ENOUGH * top.0)?;
+        let count = |place: usize| values[place].1.params().buffers;
+        // Numbers between two measured ones may suffice, too.
+        let too_few = enough
+            .checked_sub(1)
+            .map_or(count(0).saturating_sub(1), count);
+        let range = (too_few.saturating_add(1), count(enough));
+        by_count.entry(range).or_default().push(size);
         sizes.push(size);
         best = best.filter(|b| b.0 >= top.0).or(Some(*top));
     }
     let (value, cell) = best?;
-    let clauses = by_count.iter().map(|(n, these)| {
+    let clauses = by_count.iter().map(|((from, to), these)| {
         let places = format::runs(&sizes, these, format::size);
-        format!("with {} at {places}", format::buffers(*n))
+        let from = if from < to {
+            format!("{from} to ")
+        } else {
+            String::new()
+        };
+        format!("with {from}{} at {places}", format::buffers(*to))
     });
     let sentence = format!(
         "{what} reaches {} of its highest {} {}; the highest of all is {} at {} with {}.",
@@ -92,7 +102,8 @@ fn lists(scope: &Scope<'_>) -> Option<Finding> {
         cells.by(|c| c.params().buffers)
     };
     let (list, single) = (posted(Posting::List), posted(Posting::Single));
-    let contrast = Contrast::new(Scale::BUFFERS, &list, &single)?;
+    let (list, single) = (("with lists", &list), ("with single posts", &single));
+    let contrast = Contrast::new(Scale::BUFFERS, list, single)?;
     let of = format!("an inline WRITE blast of {}", format::size(size));
     let sentence = contrast.effect("Posting lists makes", &of);
     Some(scope.finding("lists", "fig3", sentence, contrast.cells()))

@@ -32,6 +32,10 @@ pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
             let is_plain = !r.params.inline && !r.params.verify;
             r.params.op == pings.op && is_plain && r.params.signal == Signaling::All
         });
+        let is_local = |cell: Cell<'_>| cell.record.device.is_shared_memory();
+        if pings.op == Opcode::WriteRead && cells.iter().any(is_local) {
+            return [without_events(scope, pings, &cells), None];
+        }
         [
             strategies(scope, pings, &cells),
             price(scope, pings, &cells),
@@ -47,7 +51,8 @@ fn contrast<'a>(cells: &Cells<'a>) -> Option<Contrast<'a, u64>> {
         cells.by(|c| c.size())
     };
     let (polled, waited) = (waiting(Completion::Poll), waiting(Completion::Event));
-    Contrast::new(Scale::SIZES, &polled, &waited)
+    let (polled, waited) = (("with busy polling", &polled), ("with events", &waited));
+    Contrast::new(Scale::SIZES, polled, waited)
 }
 
 fn strategies(scope: &Scope<'_>, pings: &Pings, cells: &Cells<'_>) -> Option<Finding> {
@@ -74,6 +79,15 @@ fn strategies(scope: &Scope<'_>, pings: &Pings, cells: &Cells<'_>) -> Option<Fin
         sentence,
         contrast.cells(),
     ))
+}
+
+/// States why busy polling and events are not compared where operations complete as they are posted.
+fn without_events(scope: &Scope<'_>, pings: &Pings, cells: &Cells<'_>) -> Option<Finding> {
+    let contrast = contrast(cells)?;
+    let sentence = "Ping by WRITE then READ: busy polling and events are not compared, because in shared memory \
+                    one-sided operations have completed when they are posted, and there is no event to wait for.";
+    let id = format!("completion-{}", pings.id);
+    Some(scope.finding(id, pings.figure, sentence.to_owned(), contrast.cells()))
 }
 
 /// `100 % of a core on the active side and 98 % on the passive side`.

@@ -29,7 +29,9 @@ pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
             p.op == op && p.completion == Completion::Poll && is_plain
         });
         let series = |inline: bool| cells.filter(|r| r.params.inline == inline).by(|c| c.size());
-        let contrast = Contrast::new(Scale::SIZES, &series(true), &series(false))?;
+        let (inline, plain) = (series(true), series(false));
+        let (inline, plain) = (("inline", &inline), ("without", &plain));
+        let contrast = Contrast::new(Scale::SIZES, inline, plain)?;
         let (id, sentence) = (format!("inline-{id}"), sentence(&contrast, of));
         Some(scope.finding(id, figure, sentence, contrast.cells()))
     })
@@ -39,20 +41,22 @@ pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
 fn sentence(contrast: &Contrast<'_, u64>, of: &str) -> String {
     let wins = contrast.pairs().iter().filter(|p| p.3 == Verdict::First);
     let largest = wins.map(|p| p.0).max();
-    let slower = contrast.claim("they make it slower", Verdict::Second);
-    let faster = contrast.claim(&format!("Inline data make {of} faster"), Verdict::First);
+    let slower = contrast.claim("inline is slower", Verdict::Second);
+    let faster = contrast.claim(&format!("Inlining makes {of} faster"), Verdict::First);
     let first = match (faster, largest) {
         (Some(faster), Some(largest)) => {
-            let is_last = contrast.pairs().last().is_some_and(|p| p.0 == largest);
-            let limit = if is_last {
-                "they still pay at the largest inline size measured".to_owned()
-            } else {
-                format!("beyond {} they no longer pay", format::size(largest))
-            };
+            let mut larger = contrast.pairs().iter().filter(|p| p.0 > largest);
+            let limit = larger.next().map_or_else(
+                || "it still pays at the largest inline size measured".to_owned(),
+                |next| {
+                    let (last, next) = (format::size(largest), format::size(next.0));
+                    format!("it ceases to pay between {last} and {next}")
+                },
+            );
             format!("{faster}; {limit}")
         }
-        _ if slower.is_none() => return contrast.effect("Inline data make", of),
-        _ => format!("Inline data make {of} faster at no size"),
+        _ if slower.is_none() => return contrast.effect("Inlining makes", of),
+        _ => format!("Inlining does not make {of} faster at any size"),
     };
     let slower = slower.map_or_else(String::new, |slower| format!("; {slower}"));
     format!("{first}{slower}.")

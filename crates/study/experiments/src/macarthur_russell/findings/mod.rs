@@ -1,5 +1,6 @@
 //! What the figures show, in sentences.
 
+mod advice;
 mod buffers;
 mod completion;
 mod devices;
@@ -10,7 +11,8 @@ mod speeds;
 
 use adverb_report::findings::Topic;
 
-pub(super) const TOPICS: [Topic; 7] = [
+pub(super) const TOPICS: [Topic; 8] = [
+    Topic::advice(advice::advice),
     Topic::across_devices("Devices side by side", devices::findings),
     Topic::of_a_device("Busy polling or events", completion::findings),
     Topic::of_a_device("Inline data", inline::findings),

@@ -46,8 +46,14 @@ fn fastest(scope: &Scope<'_>, id: &str, cells: &Cells<'_>, size: u64) -> Option<
     let best = ranks.first.first()?;
     let noise = noise(*best);
     let order = if ranks.overlap() {
-        let all = [&ranks.first[..], &ranks.rest[..]].concat();
-        format!("the noise is too large to rank {}", listed(&all))
+        let tiers: Vec<String> = ranks.tiers().iter().map(|tier| listed(tier)).collect();
+        match &tiers[..] {
+            [all] => format!("the noise is too large to rank {all}"),
+            tiers => format!(
+                "{}; the noise is too large to rank those named together",
+                tiers.join(", followed by ")
+            ),
+        }
     } else if ranks.rest.is_empty() {
         format!("{first} do not differ beyond {noise}")
     } else if ranks.first.len() == 1 {

@@ -32,7 +32,8 @@ fn blast(scope: &Scope<'_>, post: Posting, id: &str, posts: &str) -> Option<Find
             .by(|c| c.params().buffers)
     };
     let (periodic, all) = (signaled(Signaling::Periodic), signaled(Signaling::All));
-    let contrast = Contrast::new(Scale::BUFFERS, &periodic, &all)?;
+    let periodic = ("with one in n/2 signaled", &periodic);
+    let contrast = Contrast::new(Scale::BUFFERS, periodic, ("with all signaled", &all))?;
     let of = format!("a blast of inline {} WRITEs by {posts}", format::size(size));
     let sentence = contrast.effect("Signaling one request in n/2 makes", &of);
     Some(scope.finding(id, FIGURE, sentence, contrast.cells()))
@@ -44,8 +45,18 @@ fn ping(scope: &Scope<'_>, completion: Completion, id: &str, waiting: &str) -> O
         p.op == Opcode::WriteRead && p.completion == completion && !p.inline && !p.verify
     });
     let signaled = |signal: Signaling| cells.filter(|r| r.params.signal == signal).by(|c| c.size());
-    let unsignaled = signaled(Signaling::WriteUnsignaled);
-    let contrast = Contrast::new(Scale::SIZES, &unsignaled, &signaled(Signaling::All))?;
+    let (unsignaled, all) = (
+        signaled(Signaling::WriteUnsignaled),
+        signaled(Signaling::All),
+    );
+    let has_no_events = all
+        .values()
+        .any(|cell| cell.record.device.is_shared_memory());
+    if completion == Completion::Event && has_no_events {
+        return None;
+    }
+    let unsignaled = ("with the WRITE unsignaled", &unsignaled);
+    let contrast = Contrast::new(Scale::SIZES, unsignaled, ("with both signaled", &all))?;
     let of = format!("a ping by WRITE then READ with {waiting}");
     let sentence = contrast.effect("Leaving the WRITE unsignaled makes", &of);
     Some(scope.finding(id, FIGURE, sentence, contrast.cells()))
