@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use adverb_experiments::{FigureId, Profile, Unfilled};
 use adverb_host::{Busy, Machine, now_rfc3339};
 use adverb_launch::{DeviceChoice, NotRun, PeerAddress, Usage};
+use adverb_report::claims::Assessment;
 use adverb_report::{Report, matrix::is_between_hosts};
 use adverb_results::{
     Outcome, PairRecord, RESULTS_CSV, RESULTS_JSONL, Record, Writer, failed_passes, merged,
@@ -254,7 +255,7 @@ pub(crate) fn render_together(dirs: &[PathBuf], out: &Path) -> anyhow::Result<Re
 }
 
 /// Reads the records of a folder, called `name` in the returned warnings.
-fn read(dir: &Path, name: &str) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
+pub(crate) fn read(dir: &Path, name: &str) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
     if !dir.is_dir() {
         bail!(
             "folder {} does not exist: name one that `adverb study` wrote",
@@ -289,12 +290,14 @@ fn read(dir: &Path, name: &str) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
     Ok((merged(outcome.records), warnings))
 }
 
+/// Returns the records of `ping` and `blast`, except for records between hosts, which are shown in a matrix.
+pub(crate) fn pairs(records: &[Record]) -> Vec<PairRecord> {
+    let alone = records.iter().filter(|record| !is_between_hosts(record));
+    alone.filter_map(PairRecord::of).collect()
+}
+
 fn write(records: &[Record], meta: &adverb_report::Meta, path: &Path) -> anyhow::Result<Rendered> {
-    let pairs: Vec<PairRecord> = {
-        // Records between hosts are shown in a matrix.
-        let alone = records.iter().filter(|record| !is_between_hosts(record));
-        alone.filter_map(PairRecord::of).collect()
-    };
+    let pairs = pairs(records);
     let published = adverb_predict::published_points(&pairs);
     let report = Report::from_records(&pairs, meta, adverb_experiments::chapters())
         .with_published(&published)
@@ -307,6 +310,7 @@ fn write(records: &[Record], meta: &adverb_report::Meta, path: &Path) -> anyhow:
             .map(|finding| finding.to_string())
             .chain(report.sweep_findings())
             .collect(),
+        claims: report.claims().iter().map(Assessment::summary).collect(),
         warnings: meta.warnings.clone(),
     })
 }
@@ -316,6 +320,8 @@ pub(crate) struct Rendered {
     pub(crate) path: PathBuf,
     /// The findings as sentences.
     pub(crate) findings: Vec<String>,
+    /// How many claims of the studies hold, a sentence for each study and device.
+    pub(crate) claims: Vec<String>,
     /// Warnings for readers of the records.
     pub(crate) warnings: Vec<String>,
 }

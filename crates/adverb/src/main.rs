@@ -4,6 +4,7 @@
 mod all_pairs;
 mod args;
 mod busy;
+mod claims;
 mod compare;
 mod device;
 mod doctor;
@@ -110,6 +111,7 @@ fn run_once(command: Command) -> anyhow::Result<ExitCode> {
         Command::Model(args) => return model::run(&args.command),
         Command::Report(args) => report::run(&args)?,
         Command::Compare(args) => return compare::run(&args),
+        Command::Claims(args) => claims::run(&args)?,
         Command::Completions(args) => install::completions(args.shell)?,
         Command::Man(args) => install::manual(&args.dir)?,
         Command::Role(_) => adverb_launch::run_roles(&hosts::CATALOG)?,

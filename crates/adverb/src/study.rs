@@ -576,12 +576,21 @@ fn print(out: &Path, tally: &Tally, rendered: &Rendered, format: Format) -> anyh
             "not_run": tally.not_run,
             "interrupted": tally.cut.is_some(),
             "findings": rendered.findings,
+            "claims": rendered.claims,
         });
         writeln!(stdout, "{summary}")?;
         return Ok(());
     }
     for finding in &rendered.findings {
         writeln!(stdout, "{}", terminal::item(finding))?;
+    }
+    if !rendered.claims.is_empty() {
+        writeln!(stdout)?;
+        for claims in &rendered.claims {
+            writeln!(stdout, "{}", terminal::item(claims))?;
+        }
+        let out = out.display();
+        writeln!(stdout, "  `adverb claims {out}` lists them.")?;
     }
     writeln!(stdout, "\n{}", rendered.path.display())?;
     Ok(())

@@ -26,6 +26,11 @@ pub(crate) fn say(line: &str) {
     talk(format_args!("{line}"));
 }
 
+/// Wraps text to the terminal.
+pub(crate) fn wrapped(text: &str) -> String {
+    textwrap::fill(text, textwrap::termwidth().min(MAX_WIDTH))
+}
+
 /// Formats a sentence as a list item, wrapped to the terminal.
 pub(crate) fn item(text: &str) -> String {
     let options = textwrap::Options::new(textwrap::termwidth().min(MAX_WIDTH))

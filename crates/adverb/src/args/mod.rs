@@ -4,6 +4,7 @@
     reason = "these comments are help texts, where brackets are what may be left out"
 )]
 
+mod claims;
 mod compare;
 mod connect;
 mod format;
@@ -29,6 +30,7 @@ use anstream::ColorChoice;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
+pub(crate) use claims::ClaimsArgs;
 pub(crate) use compare::CompareArgs;
 pub(crate) use connect::ConnectArgs;
 pub(crate) use format::Format;
@@ -166,6 +168,7 @@ pub(crate) enum Command {
     Model(ModelArgs),
     Report(ReportArgs),
     Compare(CompareArgs),
+    Claims(ClaimsArgs),
     Completions(CompletionsArgs),
     #[command(hide = true)]
     Man(ManArgs),

@@ -106,8 +106,8 @@ pub(crate) struct StudyArgs {
 
     /// End with one JSON object on stdout instead of the findings
     ///
-    /// Its fields: out, report, planned, ok, failed, skipped, interrupted, findings. The records
-    /// are in results.jsonl.
+    /// Its fields: out, report, planned, ok, failed, skipped, interrupted, findings, claims. The
+    /// records are in results.jsonl.
     #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
     pub(crate) format: Format,
 

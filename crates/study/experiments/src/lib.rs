@@ -1,8 +1,10 @@
 //! The experiments: a folder for each, and the plan of a study over them.
 //!
-//! An experiment declares its figures, the cells that fill them, and its findings. Adding one adds a folder
+//! An experiment declares its figures, the cells that fill them, its findings, and the claims of its publication
+//! (`claims.toml`). Adding one adds a folder
 //! and a line in [`EXPERIMENTS`]; see CONTRIBUTING.md. Cells run the programs of [`adverb_workload::pair`].
 
+mod ledger;
 mod loss;
 mod macarthur_russell;
 mod plan;
@@ -11,11 +13,13 @@ mod tutorial;
 use std::fmt;
 use std::str::FromStr;
 
+use adverb_report::claims::Ledger;
 use adverb_report::findings::Topic;
 use adverb_report::{Chapter, FigureSpec, Plots};
 use adverb_workload::pair::CellSpec;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
+pub use ledger::ledgers;
 use plan::Draft;
 pub use plan::{Limits, Plan, Ports, Profile, Unfilled};
 
@@ -38,6 +42,8 @@ pub struct Experiment {
     pub figures: &'static [Figure],
     /// Its findings, in the order of a report.
     pub topics: &'static [Topic],
+    /// The claims of its publication, as TOML; empty if it repeats none.
+    claims: &'static str,
 }
 
 impl Experiment {
@@ -48,7 +54,13 @@ impl Experiment {
             source: self.source,
             figures: self.figures.iter().map(|figure| &figure.spec).collect(),
             topics: self.topics,
+            ledger: self.ledger(),
         }
+    }
+
+    /// Returns the claims of its publication; `None` if it repeats none.
+    pub fn ledger(&self) -> Option<&'static Ledger> {
+        ledger::of(self.id)
     }
 }
 

@@ -5,11 +5,12 @@
 //!
 //! The crate knows no experiment: each declares a [`Chapter`] with its figures and findings. Data flow from
 //! `cells` (the measured cells, with spread) to `figure` (panels, series, points), `plot` (SVG) and `page`
-//! (HTML); the functions of an experiment compute [`findings`] from the cells.
+//! (HTML); the functions of an experiment compute [`findings`] from the cells, and its data judge [`claims`] by them.
 
 mod advice;
 pub mod agreement;
 pub mod cells;
+pub mod claims;
 pub mod comparison;
 mod counters;
 mod figure;
@@ -41,6 +42,8 @@ pub struct Chapter {
     pub figures: Vec<&'static FigureSpec>,
     /// Its findings, in order.
     pub topics: &'static [findings::Topic],
+    /// The claims of its publication; `None` if it repeats none.
+    pub ledger: Option<&'static claims::Ledger>,
 }
 
 /// What the records do not say about their study.
@@ -126,6 +129,13 @@ impl<'a> Report<'a> {
     /// Returns what to use for which need, by device.
     pub fn advice(&self) -> Vec<(String, Vec<findings::Advice>)> {
         findings::advice(&self.records, &self.chapters)
+    }
+
+    /// Judges the claims of all studies on each device; without the studies of which the records answer none.
+    pub fn claims(&self) -> Vec<claims::Assessment<'static>> {
+        let ledgers = self.chapters.iter().filter_map(|chapter| chapter.ledger);
+        let assessed = ledgers.flat_map(|ledger| claims::assess(ledger, &self.records));
+        assessed.filter(claims::Assessment::has_answers).collect()
     }
 
     /// What a reader must know before the findings: cells that are missing or failed, an interrupted

@@ -15,4 +15,5 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
         ..Figure::new(figures::LOSS, plan::streams_and_ping)
     }],
     topics: &findings::TOPICS,
+    claims: "",
 };

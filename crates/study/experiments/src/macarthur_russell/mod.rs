@@ -56,6 +56,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
         ]),
     ],
     topics: &findings::TOPICS,
+    claims: include_str!("claims.toml"),
 };
 
 const fn panel(id: &'static str, shows: fn(&CellSpec) -> bool) -> Panel {

@@ -16,4 +16,5 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
         Figure::new(figures::LATENCY, plan::variants_of_ping),
     ],
     topics: &findings::TOPICS,
+    claims: include_str!("claims.toml"),
 };

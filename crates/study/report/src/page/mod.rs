@@ -1,12 +1,14 @@
 //! The page: banner, findings, figures, table, colophon.
 
 mod banner;
+mod claims;
 mod counters;
 mod table;
 
 use adverb_results::DeviceKind;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use crate::claims::Assessment;
 use crate::figure::Figure;
 use crate::findings::{Finding, unbroken};
 use crate::{Chapter, FigureSpec, Plots, Report, plot};
@@ -27,6 +29,7 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
         left_out
     };
     let title = title_of(report);
+    let assessments = report.claims();
     let body = html! {
         header {
             h1 { (title) }
@@ -35,9 +38,10 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
             (crate::advice::section(report))
             (banner::what_it_does_not_tell(report))
         }
-        (contents(&chapters, &sweeps, &matrices))
+        (contents(&chapters, &assessments, &sweeps, &matrices))
         main {
             @if !report.is_of_sweeps() { (findings_section(report, &findings)) }
+            (claims::section(&assessments))
             @for (chapter, figures) in &chapters {
                 (chapter_head(chapter))
                 @for figure in figures { (figure_section(figure)) }
@@ -121,6 +125,7 @@ fn notices(report: &Report<'_>) -> Markup {
 
 fn contents(
     chapters: &[(&Chapter, Vec<Figure>)],
+    assessments: &[Assessment<'_>],
     sweeps: &[crate::sweep::Sweep<'_>],
     matrices: &[crate::matrix::Matrix],
 ) -> Markup {
@@ -128,6 +133,7 @@ fn contents(
         nav aria-label="Contents" {
             ol class="contents" {
                 li { a href="#findings" { "Findings" } }
+                @if !assessments.is_empty() { li { a href="#claims" { (claims::TITLE) } } }
                 @for (chapter, figures) in chapters {
                     li class="chapter" { (chapter.title) }
                     @for figure in figures {

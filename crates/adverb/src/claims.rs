@@ -1,0 +1,162 @@
+//! `adverb claims`: what the studies claim, and whether records support it.
+
+use std::io::Write;
+
+use adverb_experiments::{EXPERIMENTS, Experiment, ledgers};
+use adverb_launch::Usage;
+use adverb_report::claims::{Answer, Assessment, Claim, Judgement, Ledger, assess, markdown};
+use adverb_results::{PairRecord, Record, merged};
+use serde_json::{Value, json};
+
+use crate::args::{ClaimsArgs, Format};
+use crate::{folder, terminal};
+
+/// Prints the ledger, or judges records by it.
+pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<()> {
+    if args.dirs.is_empty() {
+        return print_ledger(args);
+    }
+    let mut records = Vec::new();
+    for dir in &args.dirs {
+        let (found, warnings) = folder::read(dir, &dir.display().to_string())?;
+        warnings.iter().for_each(|warning| terminal::warn(warning));
+        records.extend(found);
+    }
+    let records = merged(records);
+    refuse_other_studies(args, &records)?;
+    let pairs: Vec<PairRecord> = folder::pairs(&records);
+    let pairs: Vec<&PairRecord> = pairs.iter().collect();
+    let mut assessments: Vec<_> = asked(args)
+        .flat_map(|ledger| assess(ledger, &pairs))
+        .collect();
+    for assessment in &mut assessments {
+        assessment
+            .judgements
+            .retain(|judgement| is_asked(args, judgement.claim));
+    }
+    assessments.retain(|assessment| !assessment.judgements.is_empty());
+    match args.format {
+        Format::Json => print_json(&assessments),
+        Format::Text => print(&assessments),
+    }
+}
+
+/// Returns the ledgers that were asked for.
+fn asked(args: &ClaimsArgs) -> impl Iterator<Item = &'static Ledger> {
+    ledgers().filter(|ledger| args.study.is_none_or(|study| study.study == ledger.study))
+}
+
+fn is_asked(args: &ClaimsArgs, claim: &Claim) -> bool {
+    args.only.is_empty() || args.only.iter().any(|only| only.id == claim.id)
+}
+
+fn print_ledger(args: &ClaimsArgs) -> anyhow::Result<()> {
+    let mut out = terminal::stdout();
+    if args.format == Format::Text && args.only.is_empty() {
+        write!(out, "{}", markdown(asked(args)))?;
+        return Ok(out.flush()?);
+    }
+    for ledger in asked(args) {
+        for claim in ledger.claims.iter().filter(|claim| is_asked(args, claim)) {
+            match args.format {
+                Format::Text => writeln!(out, "{}", terminal::item(&claim.to_string()))?,
+                Format::Json => {
+                    let mut object = json!({ "study": ledger.study });
+                    extend(&mut object, serde_json::to_value(claim)?);
+                    writeln!(out, "{object}")?;
+                }
+            }
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn extend(object: &mut Value, other: Value) {
+    if let (Value::Object(object), Value::Object(other)) = (object, other) {
+        object.extend(other);
+    }
+}
+
+/// Refuses records that cannot be of the studies that were asked for.
+fn refuse_other_studies(args: &ClaimsArgs, records: &[Record]) -> Result<(), Usage> {
+    let is_asked = |experiment: &&Experiment| {
+        let ledger = experiment.ledger();
+        ledger.is_some_and(|ledger| asked(args).any(|asked| asked.study == ledger.study))
+    };
+    let figures: Vec<&str> = {
+        let experiments = EXPERIMENTS.iter().filter(is_asked);
+        let figures = experiments.flat_map(|experiment| experiment.figures);
+        figures.map(|figure| figure.spec.id).collect()
+    };
+    // Records of a single `ping` or `blast` belong to no figure: they may be any cell.
+    let can_be_asked = |record: &Record| {
+        let is_shown = record
+            .figures
+            .iter()
+            .any(|id| figures.contains(&id.as_str()));
+        let is_pair = ["ping", "blast"].contains(&record.program.as_str());
+        is_pair && (record.figures.is_empty() || is_shown)
+    };
+    if records.iter().any(can_be_asked) {
+        return Ok(());
+    }
+    let what = match records.first() {
+        None => "no records".to_owned(),
+        Some(record) if record.figures.is_empty() => format!("records of {}", record.program),
+        Some(record) => format!("records of figure {}", record.figures.join(", ")),
+    };
+    let dirs = args.dirs.iter().map(|dir| dir.display().to_string());
+    let studies = asked(args).map(|ledger| ledger.study.as_str());
+    Err(Usage(format!(
+        "{}: {what}, which no claim of {} is about: name a folder that `adverb study` wrote for it",
+        dirs.collect::<Vec<_>>().join(", "),
+        studies.collect::<Vec<_>>().join(" or "),
+    )))
+}
+
+fn print(assessments: &[Assessment<'_>]) -> anyhow::Result<()> {
+    let mut out = terminal::stdout();
+    for (n, assessment) in assessments.iter().enumerate() {
+        if n > 0 {
+            writeln!(out)?;
+        }
+        writeln!(out, "{}", terminal::wrapped(&assessment.summary()))?;
+        for answer in Answer::ALL {
+            let judgements = assessment.judgements.iter();
+            let judgements: Vec<_> = judgements.filter(|j| j.answer == answer).collect();
+            if !judgements.is_empty() {
+                writeln!(out, "\n{} ({}):", answer.words(), judgements.len())?;
+            }
+            for judgement in judgements {
+                let text = format!("{}: {}", judgement.claim, judgement.explanation());
+                writeln!(out, "{}", terminal::item(&text))?;
+            }
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn print_json(assessments: &[Assessment<'_>]) -> anyhow::Result<()> {
+    let mut out = terminal::stdout();
+    for assessment in assessments {
+        for judgement in &assessment.judgements {
+            writeln!(out, "{}", in_json(assessment, judgement))?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn in_json(assessment: &Assessment<'_>, judgement: &Judgement<'_>) -> Value {
+    let claim = judgement.claim;
+    json!({
+        "study": assessment.ledger.study,
+        "id": claim.id,
+        "at": claim.at,
+        "says": claim.says,
+        "device": assessment.device,
+        "answer": judgement.answer.words(),
+        "why": judgement.why,
+        "by_construction": judgement.by_construction,
+        "cause": judgement.cause,
+    })
+}

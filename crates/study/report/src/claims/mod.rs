@@ -1,0 +1,330 @@
+//! Claims: statements of published studies, as predicates over records.
+//!
+//! A [`Ledger`] is the data of an experiment. Whether its claims hold on a device is a pure function of the
+//! device's records.
+
+mod pick;
+mod predicate;
+mod words;
+
+use std::fmt;
+
+use adverb_results::{DeviceKind, DeviceRef, PairRecord};
+use serde::{Deserialize, Serialize};
+
+pub use pick::{ParsePlacesError, Pick, Places};
+pub use predicate::{Bounds, Predicate, Value};
+pub use words::markdown;
+
+use crate::cells::Cells;
+use crate::format;
+
+/// The claims of one study.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Ledger {
+    /// Name of the study on the command line: `macarthur`.
+    pub study: String,
+    /// Authors, title and publication.
+    pub source: String,
+    /// Preset of the model that represents the study's hardware.
+    pub testbed: String,
+    /// The claims, in the order of the study's figures.
+    #[serde(rename = "claim")]
+    pub claims: Vec<Claim>,
+}
+
+/// A statement of a study that records can support or contradict.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Claim {
+    /// Unique over all studies.
+    pub id: String,
+    /// Where the study makes it: `Figure 1b`.
+    pub at: String,
+    /// The statement, in our words.
+    pub says: String,
+    /// Ids of the published values that it was taken from; empty if only its direction is known.
+    #[serde(default)]
+    pub rows: Vec<String>,
+    /// What it is about, as far as not every device has it.
+    #[serde(default)]
+    pub about: Vec<Aspect>,
+    /// Parameters of the cells that it needs, as far as all have them.
+    pub cells: Pick,
+    /// The quantity that the condition is about.
+    pub value: Value,
+    /// The condition under which it holds.
+    pub holds_if: Predicate,
+    /// Why the model contradicts it, if it does and the reason is known.
+    #[serde(default)]
+    pub model: Option<String>,
+}
+
+impl fmt::Display for Claim {
+    /// `mac-3a-300ns (Figure 3a): An inline WRITE of 64 B takes about 300 ns with 8 or 16 buffers.`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.id, self.at, self.says)
+    }
+}
+
+/// What a claim is about, if some kinds of devices lack it or have it by construction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Aspect {
+    /// A NIC that fetches work requests and payload over PCIe.
+    Nic,
+    /// An absolute figure of the study's hardware.
+    Testbed,
+    /// One-sided requests that complete some time after they were posted.
+    Pending,
+    /// A NIC that works without the passive side's CPU.
+    Offload,
+    /// A CPU that polls without a pause.
+    Polling,
+}
+
+/// Kinds of devices, as far as claims distinguish them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    SharedMemory,
+    /// RoCE in software: `soft@ADDR`, or a driver such as rdma_rxe.
+    Software,
+    Hardware,
+    Model,
+}
+
+impl Class {
+    fn of(record: &PairRecord) -> Self {
+        let driver = record.provenance.active.device.get("driver");
+        let is_software = driver.is_some_and(|d| d.contains("rxe") || d.contains("siw"));
+        match record.device.kind {
+            DeviceKind::Soft if record.device.has_udp_port() => Class::Software,
+            DeviceKind::Soft => Class::SharedMemory,
+            DeviceKind::Verbs if is_software => Class::Software,
+            DeviceKind::Verbs => Class::Hardware,
+            DeviceKind::Model => Class::Model,
+        }
+    }
+}
+
+impl Aspect {
+    /// Returns why a device cannot answer; `None` if it can.
+    fn obstacle(self, record: &PairRecord, testbed: &str) -> Option<String> {
+        let class = Class::of(record);
+        let is_other = class == Class::Model && record.device.name != testbed;
+        match (self, class) {
+            (Aspect::Nic, Class::SharedMemory | Class::Software) => {
+                Some("this device has no NIC that fetches work requests and payload by DMA".into())
+            }
+            (Aspect::Testbed, Class::SharedMemory | Class::Software) => {
+                Some("the figure is of a hardware NIC".into())
+            }
+            (Aspect::Testbed, _) if is_other => Some(format!(
+                "the figure is of the study's hardware: use model:{testbed}"
+            )),
+            (Aspect::Pending, Class::SharedMemory) => {
+                Some("one-sided requests complete while they are posted here".into())
+            }
+            (Aspect::Offload, Class::Software) => {
+                Some("the passive side's CPU does the work of its NIC here".into())
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns why a claim holds without any measurement; `None` if it may fail.
+    fn tautology(self, record: &PairRecord) -> Option<&'static str> {
+        match (self, Class::of(record)) {
+            (Aspect::Offload, Class::Model) => Some("the model runs no program there"),
+            (Aspect::Polling, Class::Model) => Some("a modelled CPU polls without a pause"),
+            _ => None,
+        }
+    }
+}
+
+/// What records say about a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Answer {
+    /// It does not hold.
+    Fails,
+    /// It holds.
+    Holds,
+    /// Cells that it needs are missing.
+    NotMeasured,
+    /// The device cannot answer it.
+    CannotTell,
+}
+
+impl Answer {
+    /// All answers, in the order in which they are listed.
+    pub const ALL: [Answer; 4] = [
+        Answer::Fails,
+        Answer::Holds,
+        Answer::NotMeasured,
+        Answer::CannotTell,
+    ];
+
+    /// Returns the answer in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Answer::Fails => "does not hold",
+            Answer::Holds => "holds",
+            Answer::NotMeasured => "not measured",
+            Answer::CannotTell => "this device cannot tell",
+        }
+    }
+}
+
+/// A claim, judged by the records of one device.
+#[derive(Clone, Debug)]
+pub struct Judgement<'l> {
+    /// The claim.
+    pub claim: &'l Claim,
+    /// What the records say.
+    pub answer: Answer,
+    /// The figures that led to the answer, or why there is none.
+    pub why: String,
+    /// Why the claim holds on this device whatever is measured; `None` if it may fail.
+    pub by_construction: Option<&'static str>,
+    /// Why the model contradicts it; `None` on other devices, or if the reason is unknown.
+    pub cause: Option<&'l str>,
+}
+
+impl Judgement<'_> {
+    /// Returns the figures, with what the ledger adds to them.
+    pub fn explanation(&self) -> String {
+        let why = &self.why;
+        match (self.by_construction, self.cause) {
+            (Some(reason), _) => format!("{why}; by construction: {reason}"),
+            (None, Some(cause)) => format!("{why}; {cause}"),
+            (None, None) => why.clone(),
+        }
+    }
+}
+
+/// All claims of a study, judged by the records of one device.
+#[derive(Clone, Debug)]
+pub struct Assessment<'l> {
+    /// The study.
+    pub ledger: &'l Ledger,
+    /// The device.
+    pub device: DeviceRef,
+    /// One judgement for each claim, in order.
+    pub judgements: Vec<Judgement<'l>>,
+}
+
+impl Assessment<'_> {
+    /// Returns how many claims have this answer.
+    pub fn count(&self, answer: Answer) -> usize {
+        let judgements = self.judgements.iter();
+        judgements.filter(|j| j.answer == answer).count()
+    }
+
+    /// Returns whether records support or contradict any claim.
+    pub fn has_answers(&self) -> bool {
+        self.count(Answer::Holds) + self.count(Answer::Fails) > 0
+    }
+
+    /// Returns the counts in a sentence.
+    pub fn summary(&self) -> String {
+        let of = |answer| self.count(answer);
+        let (answered, holds) = (of(Answer::Holds) + of(Answer::Fails), of(Answer::Holds));
+        let trivial = self
+            .judgements
+            .iter()
+            .filter(|j| j.by_construction.is_some());
+        let trivial = match trivial.count() {
+            0 => String::new(),
+            n => format!(" ({n} of them by construction)"),
+        };
+        format!(
+            "Of {} claims of {}, {answered} were tested on {}: {holds} hold{trivial}, {} do not. {} were not \
+             measured, {} this device cannot answer.",
+            self.judgements.len(),
+            self.ledger.source,
+            self.device,
+            of(Answer::Fails),
+            of(Answer::NotMeasured),
+            of(Answer::CannotTell),
+        )
+    }
+}
+
+/// Judges the claims of a study on each device that has records.
+pub fn assess<'l>(ledger: &'l Ledger, records: &[&PairRecord]) -> Vec<Assessment<'l>> {
+    let has_enough = |record: &PairRecord| record.metrics.as_ref().is_some_and(|m| !m.few_messages);
+    let cells = Cells::of(records).filter(has_enough);
+    let devices = cells.devices().into_iter();
+    let assessments = devices.map(|device| {
+        let own = cells.filter(|r| r.device == *device);
+        let claims = ledger.claims.iter();
+        Assessment {
+            ledger,
+            device: device.clone(),
+            judgements: claims
+                .map(|claim| judge(claim, &ledger.testbed, &own))
+                .collect(),
+        }
+    });
+    assessments.collect()
+}
+
+/// Judges a claim by the cells of one device, of which there is at least one.
+fn judge<'l>(claim: &'l Claim, testbed: &str, cells: &Cells<'_>) -> Judgement<'l> {
+    let judged = |answer, why| Judgement {
+        claim,
+        answer,
+        why,
+        by_construction: None,
+        cause: None,
+    };
+    let Some(record) = cells.iter().next().map(|cell| cell.record) else {
+        return judged(Answer::NotMeasured, "no cell was measured".to_owned());
+    };
+    let mut obstacles = claim
+        .about
+        .iter()
+        .filter_map(|a| a.obstacle(record, testbed));
+    if let Some(reason) = obstacles.next() {
+        return judged(Answer::CannotTell, reason);
+    }
+    let checks = match claim.holds_if.checks(claim.value, &claim.cells, cells) {
+        Ok(checks) => checks,
+        Err(missing) => return judged(Answer::NotMeasured, missing),
+    };
+    let (good, bad): (Vec<_>, Vec<_>) = checks.iter().partition(|check| check.is_true);
+    let shown = if bad.is_empty() { &good } else { &bad };
+    let figures = shown.iter().map(|check| check.figures.as_str());
+    let why = abridged(&figures.collect::<Vec<_>>());
+    if bad.is_empty() {
+        let by_construction = claim.about.iter().find_map(|a| a.tautology(record));
+        return Judgement {
+            by_construction,
+            ..judged(Answer::Holds, why)
+        };
+    }
+    let is_model = record.device.kind == DeviceKind::Model;
+    Judgement {
+        cause: claim.model.as_deref().filter(|_| is_model),
+        ..judged(Answer::Fails, why)
+    }
+}
+
+/// Joins figures; of more than three the first and the last.
+fn abridged(figures: &[&str]) -> String {
+    match figures {
+        [first, middle @ .., last] if middle.len() > 1 => {
+            format!("{first}; …; {last} ({} places)", figures.len())
+        }
+        _ => figures.join("; "),
+    }
+}
+
+/// Formats a factor, or says that the denominator is zero.
+fn factor(value: f64) -> String {
+    match value.is_finite() {
+        true => format::factor(value),
+        false => "∞".to_owned(),
+    }
+}

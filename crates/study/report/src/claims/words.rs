@@ -1,0 +1,111 @@
+//! The ledger as a page of documentation.
+
+use std::fmt::Write;
+
+use super::{Aspect, Claim, Ledger};
+
+const INTRODUCTION: &str = "\
+# What the studies claim
+
+`adverb claims` prints this page; `adverb claims FOLDER` judges the records of a study by it, and so do the report and
+the last lines of `adverb study`. Each claim is a statement of a published study, in our words, with the condition
+under which records support it. The answer is one of
+
+- **holds** or **does not hold**, with the figures;
+- **not measured**: no record of a cell that the condition needs;
+- **this device cannot tell**, with the reason.
+
+Sizes and numbers of buffers that are ranges mean every one that was measured; a condition has to be true at all of
+them. Values are medians over the repetitions. A value counts as smaller than another one if it is by 2 % or more.
+Bounds are those of the published value (reading accuracy, or the words of the text); where only the direction is
+known, the condition is the direction. *Rows* are the published values in
+`crates/model/validate/data/visible.csv` and `calibration.csv` that a claim was taken from. Parameters that a
+condition does not name are those of `adverb ping` and `adverb blast`: not inline, busy polling, one buffer, single
+posts, every request signaled.
+
+What a claim is *about* decides which devices can answer it:
+
+| about | which devices cannot tell, and what holds by construction |
+|---|---|
+";
+
+impl Aspect {
+    const ALL: [Aspect; 5] = [
+        Aspect::Nic,
+        Aspect::Testbed,
+        Aspect::Pending,
+        Aspect::Offload,
+        Aspect::Polling,
+    ];
+
+    /// Returns the word of the ledger's files.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Aspect::Nic => "nic",
+            Aspect::Testbed => "testbed",
+            Aspect::Pending => "pending",
+            Aspect::Offload => "offload",
+            Aspect::Polling => "polling",
+        }
+    }
+
+    const fn meaning(self) -> &'static str {
+        match self {
+            Aspect::Nic => {
+                "not `soft`, `soft@ADDR` and Soft-RoCE: they have no NIC that fetches work requests and payload by DMA"
+            }
+            Aspect::Testbed => {
+                "an absolute figure of the study's hardware: only hardware, and the model of that hardware"
+            }
+            Aspect::Pending => {
+                "not `soft`: its one-sided requests complete while they are posted, so that nobody waits for them"
+            }
+            Aspect::Offload => {
+                "not `soft@ADDR` and Soft-RoCE: there the passive side's CPU does the work of its NIC. Holds by construction in the model"
+            }
+            Aspect::Polling => "every device can tell; holds by construction in the model",
+        }
+    }
+}
+
+/// Returns the ledgers as Markdown: `docs/claims.md`.
+pub fn markdown<'l>(ledgers: impl Iterator<Item = &'l Ledger>) -> String {
+    let mut page = INTRODUCTION.to_owned();
+    for aspect in Aspect::ALL {
+        let _ = writeln!(page, "| `{}` | {} |", aspect.word(), aspect.meaning());
+    }
+    for ledger in ledgers {
+        let Ledger {
+            study,
+            source,
+            testbed,
+            claims,
+        } = ledger;
+        let _ = writeln!(page, "\n## `{study}`: {source}\n");
+        let _ = writeln!(
+            page,
+            "{} claims. The study's hardware is `model:{testbed}`.\n",
+            claims.len()
+        );
+        page += "| claim | where | statement | cells | holds if | about | rows |\n|---|---|---|---|---|---|---|\n";
+        claims.iter().for_each(|claim| page += &row(claim));
+    }
+    page
+}
+
+fn row(claim: &Claim) -> String {
+    let about = claim
+        .about
+        .iter()
+        .map(|aspect| format!("`{}`", aspect.word()));
+    format!(
+        "| `{}` | {} | {} | {} | {} | {} | {} |\n",
+        claim.id,
+        claim.at,
+        claim.says,
+        claim.cells,
+        claim.holds_if.words(claim.value),
+        about.collect::<Vec<_>>().join(", "),
+        claim.rows.join(", ")
+    )
+}
