@@ -74,13 +74,13 @@ fn the_ledger_is_data_too() {
         ledgers().map(|ledger| ledger.claims.len()).sum::<usize>()
     );
     let one = place.run("claims --only mac-3a-300ns --json").ok().json();
-    assert_snapshot!(one[0].to_string(), @"");
+    assert_snapshot!(one[0].to_string(), @r#"{"study":"macarthur","id":"mac-3a-300ns","at":"Figure 3a","says":"An inline WRITE of 64 B takes about 300 ns with 8 or 16 buffers.","rows":["MAC-04"],"about":["testbed"],"cells":{"program":"blast","op":"write","size":"64","inline":true,"buffers":"8..16"},"value":"one-way","holds-if":{"within":{"least":270.0,"most":330.0}},"model":null}"#);
 }
 
 #[test]
 fn what_is_not_there_is_named() {
     let place = Place::new();
-    let refused = |line: &str, code| place.run(line).refused(code);
+    let refused = |line: &str, code| place.run(line).refused(code).to_owned();
     assert_snapshot!(refused("claims --only mac-9", 2), @"error: --only: invalid claim 'mac-9': `adverb claims` lists all ids");
     assert_snapshot!(refused("claims --study kalia", 2), @"error: --study: invalid study 'kalia': expected macarthur or russell");
     assert_snapshot!(refused("claims nowhere", 1), @"error: there is no folder nowhere: name one that `adverb study` wrote");

@@ -98,7 +98,11 @@ fn user_to_system(cpu: CpuShare) -> Option<f64> {
 /// A condition over a value of cells. Parameters of a [`Pick`] here are in addition to those that all cells of the
 /// claim have. Except for `Flat` and `Growth`, the condition has to be true at every place that all series have.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    rename_all_fields = "kebab-case"
+)]
 pub enum Predicate {
     /// The value is within bounds.
     Within(Bounds),
