@@ -128,7 +128,7 @@ fn print(assessments: &[Assessment<'_>]) -> anyhow::Result<()> {
                 writeln!(out, "\n{} ({}):", answer.words(), judgements.len())?;
             }
             for judgement in judgements {
-                let text = format!("{}: {}", judgement.claim, judgement.explanation());
+                let text = format!("{} [{}]", judgement.claim, judgement.explanation());
                 writeln!(out, "{}", terminal::item(&text))?;
             }
         }

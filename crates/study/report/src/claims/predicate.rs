@@ -373,7 +373,7 @@ fn in_order(value: Value, ranks: &[Vec<Pick>], point: &Point) -> Check {
     }
     Check {
         is_true,
-        figures: format!("{}{}", words.join(" < "), point.place),
+        figures: format!("{}{}", words.join(", "), point.place),
     }
 }
 

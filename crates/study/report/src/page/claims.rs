@@ -54,7 +54,7 @@ fn item(judgement: &Judgement<'_>) -> Markup {
         li {
             span class="number" { (claim.at.replace(' ', "\u{a0}")) } " "
             (claim.says) " "
-            span class="about" { (unbroken(&judgement.explanation())) "." }
+            span class="about" { "[" (unbroken(&judgement.explanation())) "]" }
             " " code { (claim.id) }
         }
     }
