@@ -236,7 +236,7 @@ fn a_device_that_lacks_what_a_claim_is_about_cannot_tell() {
         claim["about"] = json!([aspect]);
         judged(&on(kind, name), &claim)
     };
-    use DeviceKind::{Model, Soft, Verbs};
+    use DeviceKind::{Model, Soft, Tcp, Verbs};
     for (aspect, device) in [
         ("nic", (Soft, "soft")),
         ("nic", (Soft, "soft@::1")),
@@ -244,6 +244,7 @@ fn a_device_that_lacks_what_a_claim_is_about_cannot_tell() {
         ("testbed", (Model, "cx5")),
         ("pending", (Soft, "soft")),
         ("offload", (Soft, "soft@::1")),
+        ("polling", (Tcp, "tcp")),
     ] {
         let (answer, reason) = about(aspect, device);
         assert_eq!(

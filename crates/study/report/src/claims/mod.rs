@@ -92,6 +92,8 @@ enum Class {
     Software,
     Hardware,
     Model,
+    /// No RDMA: it answers nothing.
+    Tcp,
 }
 
 impl Class {
@@ -104,6 +106,7 @@ impl Class {
             DeviceKind::Verbs if is_software => Class::Software,
             DeviceKind::Verbs => Class::Hardware,
             DeviceKind::Model => Class::Model,
+            DeviceKind::Tcp => Class::Tcp,
         }
     }
 }
@@ -282,6 +285,9 @@ fn judge<'l>(claim: &'l Claim, testbed: &str, cells: &Cells<'_>) -> Judgement<'l
     let Some(record) = cells.iter().next().map(|cell| cell.record) else {
         return judged(Answer::NotMeasured, "no cell was measured".to_owned());
     };
+    if Class::of(record) == Class::Tcp {
+        return judged(Answer::CannotTell, "the claim is about RDMA".to_owned());
+    }
     let mut obstacles = claim
         .about
         .iter()
