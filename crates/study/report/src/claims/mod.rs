@@ -82,6 +82,8 @@ pub enum Aspect {
     Offload,
     /// A CPU that polls without a pause.
     Polling,
+    /// A value that a parameter of the model is fitted to.
+    Fitted,
 }
 
 /// Kinds of devices, as far as claims distinguish them.
@@ -140,6 +142,7 @@ impl Aspect {
     fn tautology(self, record: &PairRecord) -> Option<&'static str> {
         match (self, Class::of(record)) {
             (Aspect::Offload, Class::Model) => Some("the model runs no program there"),
+            (Aspect::Fitted, Class::Model) => Some("a parameter of the model is fitted to it"),
             (Aspect::Polling, Class::Model) => Some("a modelled CPU polls without a pause"),
             _ => None,
         }

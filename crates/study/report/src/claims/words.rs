@@ -30,12 +30,13 @@ What a claim is *about* decides which devices can answer it:
 ";
 
 impl Aspect {
-    const ALL: [Aspect; 5] = [
+    const ALL: [Aspect; 6] = [
         Aspect::Nic,
         Aspect::Testbed,
         Aspect::Pending,
         Aspect::Offload,
         Aspect::Polling,
+        Aspect::Fitted,
     ];
 
     /// Returns the word of the ledger's files.
@@ -46,6 +47,7 @@ impl Aspect {
             Aspect::Pending => "pending",
             Aspect::Offload => "offload",
             Aspect::Polling => "polling",
+            Aspect::Fitted => "fitted",
         }
     }
 
@@ -62,6 +64,9 @@ impl Aspect {
             }
             Aspect::Offload => {
                 "not `soft@ADDR` and Soft-RoCE: there the passive side's CPU does the work of its NIC. Holds by construction in the model"
+            }
+            Aspect::Fitted => {
+                "a parameter of the model is fitted to this value, so that the model is bound to agree"
             }
             Aspect::Polling => "every device can tell; holds by construction in the model",
         }
@@ -94,6 +99,8 @@ pub fn markdown<'l>(ledgers: impl Iterator<Item = &'l Ledger>) -> String {
 }
 
 fn row(claim: &Claim) -> String {
+    let cause = claim.model.as_ref();
+    let cause = cause.map(|cause| format!(" *Not in the model: {cause}.*"));
     let about = claim
         .about
         .iter()
@@ -102,7 +109,7 @@ fn row(claim: &Claim) -> String {
         "| `{}` | {} | {} | {} | {} | {} | {} |\n",
         claim.id,
         claim.at,
-        claim.says,
+        claim.says.clone() + &cause.unwrap_or_default(),
         claim.cells,
         claim.holds_if.words(claim.value),
         about.collect::<Vec<_>>().join(", "),
