@@ -155,7 +155,8 @@ impl Pick {
 
     fn takes(&self, r: &PairRecord) -> bool {
         let p = &r.params;
-        let is_plain = p.traffic == Traffic::default() && p.impairment.is_none() && !p.verify;
+        let is_plain = p.traffic == Traffic::default() && p.impairment.is_none();
+        let is_plain = is_plain && p.rate.is_none() && !p.verify;
         // WRITEs into the memory that a ping polls are signaled in one way only.
         let is_signaled = p.signal == self.signal.unwrap_or(Signaling::All)
             || (r.program, p.op) == (Program::Ping, Opcode::Write);
