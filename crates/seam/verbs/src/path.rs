@@ -295,13 +295,8 @@ mod tests {
             retries: RetryCount::new(3),
             ..PathOptions::default()
         };
-        let rate = |rate| PathOptions {
-            rate: Some(rate),
-            ..PathOptions::default()
-        };
         for (options, port) in [
             (PathOptions::default(), port(SharedMemory, Unmarked)),
-            (rate(LinkRate::Qdr), port(InfiniBand, Unmarked)),
             (mtu(PathMtu::B1024), port(Ethernet, Unmarked)),
             (timeout, port(SharedMemory, Unmarked)),
             (class, port(Ethernet, ClassOnly)),
@@ -311,16 +306,6 @@ mod tests {
             assert_eq!(options.check(&port), Ok(()));
         }
         for (options, port, refusal) in [
-            (
-                rate(LinkRate::Fdr),
-                port(InfiniBand, Full),
-                "rate fdr (56250 Mb/s): this device's link signals 40000 Mb/s; choose a lower rate, or a model",
-            ),
-            (
-                rate(LinkRate::Sdr),
-                port(SharedMemory, Unmarked),
-                "rate sdr: this device's port (shared memory) has no InfiniBand rates to choose from; leave it out",
-            ),
             (
                 mtu(PathMtu::B2048),
                 port(Ethernet, Full),
@@ -369,5 +354,26 @@ mod tests {
         ] {
             assert_eq!(options.check(&port).unwrap_err().to_string(), refusal);
         }
+    }
+
+    #[test]
+    fn a_rate_is_one_of_infiniband_and_not_above_the_links() {
+        let check = |rate, link_layer| {
+            let options = PathOptions {
+                rate: Some(rate),
+                ..PathOptions::default()
+            };
+            let checked = options.check(&port(link_layer, PacketMarking::Full));
+            checked.map_err(|error| error.to_string())
+        };
+        assert_eq!(check(LinkRate::Qdr, LinkLayer::InfiniBand), Ok(()));
+        assert_eq!(
+            check(LinkRate::Fdr, LinkLayer::InfiniBand).unwrap_err(),
+            "rate fdr (56250 Mb/s): this device's link signals 40000 Mb/s; choose a lower rate, or a model"
+        );
+        assert_eq!(
+            check(LinkRate::Sdr, LinkLayer::SharedMemory).unwrap_err(),
+            "rate sdr: this device's port (shared memory) has no InfiniBand rates to choose from; leave it out"
+        );
     }
 }
