@@ -566,8 +566,8 @@ fn no_space_for_memory_is_one_line_that_names_the_place_and_the_remedy() {
 #[test]
 fn cells_that_do_not_fit_into_memory_are_named_at_the_start_and_not_run() {
     let place = Place::new();
-    let study = "study --only fig4 --json --out s";
-    let Some(ended) = place.run_on_tmpfs("1200K", study) else {
+    let study = "study --only fig5 --json --out s";
+    let Some(ended) = place.run_on_tmpfs("4M", study) else {
         return;
     };
     let ended = ended.ok();
@@ -575,9 +575,9 @@ fn cells_that_do_not_fit_into_memory_are_named_at_the_start_and_not_run() {
     let first = ended.talk.lines().find(is_of_space).unwrap_or_default();
     for part in [
         "warning: ",
-        " 1 MiB free",
-        "messages of up to",
-        "remount,size=16M",
+        " 4 MiB free",
+        "messages of up to 64 KiB fit",
+        "remount,size=256M",
     ] {
         assert!(first.contains(part), "{part}: {}", ended.talk);
     }

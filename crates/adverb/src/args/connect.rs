@@ -18,12 +18,12 @@ use super::value::count;
 /// is timed by the role that takes it.
 ///
 ///   set-up      protection domain (PD), completion channel, completion queue (CQ),
-///               memory region, queue pair (QP), exchange of addresses (out of band,
-///               over the launcher's sockets), RESET to INIT, RTR and RTS; with
-///               verbs+cm:NAME rdma_cm connects instead
-///   use         the first SEND, further SENDs (64 B), and "finished", a SEND with the
-///               number of messages, which the passive role checks; each until its
-///               completion
+///               memory region, queue pair (QP), exchange of addresses (out of
+///               band, over the launcher's sockets), RESET to INIT, RTR and RTS;
+///               with verbs+cm:NAME rdma_cm connects instead
+///   use         the first SEND, further SENDs (64 B), and "finished", a SEND with
+///               the number of messages, which the passive role checks; each until
+///               its completion
 ///   break-down  to ERR until the receives are flushed, then all objects in reverse
 ///
 /// A step that a model does not charge for is missing, not 0.

@@ -38,7 +38,8 @@ Examples:
   adverb study --profile full --out full    all sizes: about half an hour
   adverb study --resume --out full          go on where it was interrupted
   adverb study --peer nodeb --out two       with nodeb (`adverb serve` there)
-  adverb study --only fig8 --device model:mt26428_qdr --device model:mt26428_roce10
+  adverb study --only fig8 --device model:mt26428_qdr \\
+      --device model:mt26428_roce10         InfiniBand and RoCE
   adverb study --device model:connect_ib    what a Connect-IB would do: seconds"
 )]
 pub(crate) struct StudyArgs {

@@ -147,7 +147,7 @@ impl Ended {
     /// stderr, without warnings about other tests that run at the same time.
     pub(crate) fn talk_of_itself(&self) -> String {
         let lines = self.talk.lines();
-        let own = lines.filter(|line| !line.starts_with("warning: other programs took "));
+        let own = lines.filter(|line| !line.starts_with("warning: other programs used "));
         own.flat_map(|line| [line, "\n"]).collect()
     }
 

@@ -51,7 +51,8 @@ fn split(cells: &mut Vec<CellSpec>, sides: &[Side], memory: &SharedMemory) -> Op
     let sizes = cells.iter().map(|cell| cell.params.size);
     let fitting = match sizes.filter(|size| *size < smallest).max() {
         Some(size) => format!("messages of up to {size} fit"),
-        None => "no size fits".to_owned(),
+        None if cells.is_empty() => "no size fits".to_owned(),
+        None => "no size fits with each number of buffers".to_owned(),
     };
     let (count, free, place) = (unfit.len(), rounded(memory.free), memory.place.display());
     let enough = Bytes::mib(most.get().div_ceil(1 << 20).next_power_of_two());
