@@ -34,7 +34,8 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn show(path: &Path) -> anyhow::Result<()> {
+/// Opens a report in the browser.
+pub(crate) fn show(path: &Path) -> anyhow::Result<()> {
     let status = Command::new("xdg-open")
         .arg(path)
         .stdin(Stdio::null())

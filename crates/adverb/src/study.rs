@@ -29,7 +29,7 @@ use crate::hosts::Bed;
 use crate::progress::Progress;
 use crate::record::{Measured, Recorder};
 use crate::request::Shape;
-use crate::{experiments, hosts, request, terminal};
+use crate::{experiments, hosts, report, request, terminal};
 use planned::{At, Planned};
 
 /// Runs the study and prints its findings.
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     }
     let writer = (writer, meta.label.as_deref());
     measure(&mut legs, writer, &interrupt, &mut tally)?;
-    conclude(&out, &tally, args.format)
+    conclude(&out, &tally, args)
 }
 
 /// What a study measures on one device.
@@ -531,7 +531,7 @@ fn measure(
 }
 
 /// Writes the report and reports how the study ended.
-fn conclude(out: &Path, tally: &Tally, format: Format) -> anyhow::Result<ExitCode> {
+fn conclude(out: &Path, tally: &Tally, args: &StudyArgs) -> anyhow::Result<ExitCode> {
     if tally.skipped + tally.ok + tally.failed == 0 {
         let cut = tally.cut.as_ref().unwrap_or(&Cut::Interrupted);
         bail!(
@@ -543,7 +543,7 @@ fn conclude(out: &Path, tally: &Tally, format: Format) -> anyhow::Result<ExitCod
         let out = out.display();
         format!("all records are in {out}; `adverb report {out}` writes the report, once it can")
     })?;
-    print(out, tally, &rendered, format)?;
+    print(out, tally, &rendered, args.format)?;
     if let Some(cut) = &tally.cut {
         let (missing, planned) = (tally.missing(), tally.planned);
         bail!(
@@ -559,6 +559,9 @@ fn conclude(out: &Path, tally: &Tally, format: Format) -> anyhow::Result<ExitCod
         terminal::warn(&format!(
             "{failed} of {planned} runs failed: the report names them"
         ));
+    }
+    if args.open {
+        report::show(&rendered.path)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -417,15 +417,16 @@ fn a_browser_that_is_not_there_is_named() {
     wait_for("a cell", || !records(&dir).is_empty());
     signal(child.id(), Signal::INT);
     end_of(child);
-    let shown = place.command("report s --open").env("PATH", "").output();
-    let shown: common::Ended = shown.unwrap().into();
-    assert_eq!(shown.code, Some(1));
-    assert_eq!(shown.out, "s/report.html\n");
-    assert!(
-        shown.talk.contains("cannot start xdg-open"),
-        "{}",
-        shown.talk
-    );
+    let predicted = "study --device model:cx3 --only latency --out m --open";
+    for (command, report) in [("report s --open", "s"), (predicted, "m")] {
+        let shown = place.command(command).env("PATH", "").output();
+        let shown: common::Ended = shown.unwrap().into();
+        assert_eq!(shown.code, Some(1));
+        let path = format!("{report}/report.html\n");
+        assert!(shown.out.ends_with(&path), "{}", shown.out);
+        let refusal = "cannot start xdg-open";
+        assert!(shown.talk.contains(refusal), "{}", shown.talk);
+    }
 }
 
 #[test]

@@ -30,13 +30,13 @@ use super::value::{count, one_of};
     verbatim_doc_comment,
     after_help = "\
 Examples:
-  adverb study                              3 minutes, into ./study-DATE
+  adverb study --open                       3 minutes, into ./study-DATE
   adverb study --list                       the studies and their figures
   adverb study --study macarthur --profile paper --device model:mt26428_qdr
   adverb study --only fig1,rank-rtt         only the cells of two figures
   adverb study --only loss --device soft@127.0.0.1    what lost packets cost
   adverb study --profile full --out full    all sizes: about half an hour
-  adverb study --resume --out full          go on where it was interrupted
+  adverb study --resume --out full          continue where it was interrupted
   adverb study --peer nodeb --out two       with nodeb (`adverb serve` there)
   adverb study --only fig8 --device model:mt26428_qdr \\
       --device model:mt26428_roce10         InfiniBand and RoCE
@@ -98,6 +98,10 @@ pub(crate) struct StudyArgs {
     /// The folder to write [default: study-DATE, in UTC]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Show the report in the browser at the end (xdg-open)
+    #[arg(long, conflicts_with = "list")]
+    pub(crate) open: bool,
 
     /// Resume the study in --out; cells already measured are kept
     ///
