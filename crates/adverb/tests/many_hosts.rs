@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::io::Read;
+use std::net::TcpStream;
 use std::process::{Child, Stdio};
 
 use common::server::Server;
@@ -161,5 +163,19 @@ fn forty_hosts_are_clients_of_one_server() {
         inside.spawn().unwrap()
     });
     wait_for("the end of all roles", || place.shm_files().is_empty());
+    assert_eq!(server.stop(), Some(0));
+}
+
+/// A server closed the connections of clients that came while sixteen others had not sent their request.
+#[test]
+fn connections_beyond_the_maximum_wait_until_others_are_done() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    let connect = |_| TcpStream::connect(&server.address).unwrap();
+    let silent: Vec<TcpStream> = (0..70).map(connect).collect();
+    for (at, mut connection) in silent.into_iter().enumerate() {
+        let greeted = connection.read(&mut [0]).unwrap();
+        assert_eq!(greeted, 1, "connection {at} was closed");
+    }
     assert_eq!(server.stop(), Some(0));
 }

@@ -27,8 +27,8 @@ use caller::{Caller, Link, Step};
 use desk::Desk;
 use session::Session;
 
-/// Maximum number of connections before their request; more are closed at once.
-const MAX_CALLERS: usize = 16;
+/// Maximum number of connections before their request; more wait in the listening socket.
+const MAX_CALLERS: usize = MAX_SESSIONS;
 /// Pause before new connections are accepted when no file descriptors are left.
 const RESPITE: Duration = Duration::from_secs(1);
 
@@ -201,7 +201,7 @@ impl Server {
     fn sleep(&self, interrupt: &Interrupt) -> anyhow::Result<()> {
         let mut fds = vec![PollFd::from_borrowed_fd(interrupt.fd(), PollFlags::IN)];
         let mut wake_at: Option<Instant> = self.respite;
-        if let Some(listener) = self.listener.as_ref().filter(|_| self.respite.is_none()) {
+        if let Some(listener) = self.listener.as_ref().filter(|_| self.can_accept()) {
             fds.push(PollFd::new(listener, PollFlags::IN));
         }
         let mut earlier = |at: Instant| wake_at = Some(wake_at.map_or(at, |w| w.min(at)));
@@ -218,13 +218,11 @@ impl Server {
 
     fn accept(&mut self) {
         self.respite = self.respite.filter(|until| Instant::now() < *until);
-        while self.respite.is_none() {
+        while self.can_accept() {
             let Some(listener) = &self.listener else {
                 return;
             };
             match listener.accept() {
-                // Too many callers: dropping the stream closes the connection.
-                Ok(_) if self.is_crowded() => {}
                 Ok((stream, from)) => match Wire::new(stream) {
                     Ok(wire) => {
                         let caller = Caller::new(wire, from, (self.catalog, self.log));
@@ -245,12 +243,8 @@ impl Server {
         }
     }
 
-    /// Whether there is no room for another caller, after removing closed connections.
-    fn is_crowded(&mut self) -> bool {
-        if self.callers.len() >= MAX_CALLERS {
-            self.hear_callers();
-        }
-        self.callers.len() >= MAX_CALLERS
+    fn can_accept(&self) -> bool {
+        self.respite.is_none() && self.callers.len() < MAX_CALLERS
     }
 
     fn hear_callers(&mut self) {
