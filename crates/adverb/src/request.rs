@@ -4,7 +4,7 @@ use adverb_host::usable_cores;
 use adverb_launch::{DeviceChoice, DeviceInfo, Peer, Usage};
 use adverb_results::{DeviceKind, DeviceRef, Opcode, Traffic, Transport};
 use adverb_units::{Bytes, Span};
-use adverb_verbs::{DeviceCaps, PathOptionError, PathOptions};
+use adverb_verbs::{DeviceCaps, PathOptions};
 use adverb_workload::pair::{ATOMIC_SIZE, CellSpec, Length, Request};
 
 use crate::args::{BlastArgs, MeasureArgs, PingArgs, PlaceArgs};
@@ -137,11 +137,8 @@ fn checked(spec: CellSpec, device: &DeviceChoice, info: &DeviceInfo) -> Result<C
 
 /// Refuses options of the path that the peer's port does not support.
 fn check_path_at(peer: &Peer, path: &PathOptions) -> Result<(), Usage> {
-    let max = peer.path_mtu();
-    if let Some(path_mtu) = path.path_mtu.filter(|path_mtu| *path_mtu > max) {
-        let refused = PathOptionError::PathMtu { path_mtu, max };
-        return Err(Usage(format!("{}: {refused}", peer.name())));
-    }
+    let within = path.path_mtu_up_to(peer.path_mtu());
+    within.map_err(|refused| Usage(format!("{}: {refused}", peer.name())))?;
     let checked = check_api(path, &peer.welcome().device);
     checked.map_err(|Usage(reason)| Usage(format!("{}: {reason}", peer.name())))?;
     path.impairment

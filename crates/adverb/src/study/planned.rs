@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use adverb_experiments::{FigureId, Limits, Plan};
+use adverb_experiments::{FigureId, Limits, Plan, Unfilled};
 use adverb_launch::{DeviceChoice, DeviceInfo, Peer, Usage};
 use adverb_results::Impairment;
 use adverb_units::Span;
@@ -53,8 +53,8 @@ pub(super) fn plans(
     let asked = asked_figures(args)?;
     let mut places = places.into_iter();
     let first = places.next().map(|at| {
-        let (planned, plan) = planned(args, meta, at, (&meta.only, &asked))?;
-        meta.unfilled = plan.unfilled;
+        let (planned, unfilled) = planned(args, meta, at, (&meta.only, &asked))?;
+        meta.unfilled = unfilled;
         Ok(planned)
     });
     let mut plans: Vec<Planned> = first.into_iter().collect::<Result<_, Usage>>()?;
@@ -73,13 +73,13 @@ pub(super) fn plans(
     Ok(plans)
 }
 
-/// Plans the cells of one device.
+/// Plans the cells of one device; returns also the figures that it cannot fill.
 fn planned(
     args: &StudyArgs,
     meta: &Meta,
     at: At,
     (only, asked): (&[FigureId], &[FigureId]),
-) -> Result<(Planned, Plan), Usage> {
+) -> Result<(Planned, Vec<Unfilled>), Usage> {
     let caps = match &at.peer {
         None => at.info.caps.clone(),
         Some(peer) => peer.common_limits(&at.info.caps),
@@ -112,14 +112,13 @@ fn planned(
         plan = plan.in_passes(passes);
         numbers = (1..=args.repetitions.unwrap_or(passes)).map(Some).collect();
     }
-    let cells = std::mem::take(&mut plan.cells);
     let planned = Planned {
         at,
-        cells,
+        cells: plan.cells,
         asked,
         numbers,
     };
-    Ok((planned, plan))
+    Ok((planned, plan.unfilled))
 }
 
 /// Returns the figures that compare devices, of these or, if there are none, of all.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use adverb_units::Span;
 use serde::{Deserialize, Serialize};
 
-use crate::caps::PathMtu;
+use crate::caps::{PathMtu, PortCaps};
 use crate::device::QueuePair;
 use crate::error::ModifyQpError;
 use crate::ids::{Gid, Lid, PortNum, Psn, Qpn, Rkey};
@@ -28,6 +28,21 @@ pub struct Endpoint {
     pub port: PortNum,
     /// Address on which its connection manager listens; `None` without one.
     pub cm: Option<SocketAddr>,
+}
+
+impl Endpoint {
+    /// Returns the endpoint of a queue pair at a port, without a connection manager. `key` belongs to a
+    /// region of the same side (see [`first_psn`]).
+    pub const fn new(qpn: Qpn, key: Rkey, (port, caps): (PortNum, &PortCaps)) -> Self {
+        Endpoint {
+            qpn,
+            psn: first_psn(qpn, key),
+            gid: caps.gid,
+            lid: caps.lid,
+            port,
+            cm: None,
+        }
+    }
 }
 
 /// Returns a PSN for the first packet of a queue pair. Any PSN works, unless an earlier connection used

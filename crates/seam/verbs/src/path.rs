@@ -104,6 +104,17 @@ impl PathOptions {
         }
     }
 
+    /// Returns the given path MTU, otherwise `max`, the largest one of the path or of a port.
+    ///
+    /// # Errors
+    /// The given one is larger.
+    pub fn path_mtu_up_to(&self, max: PathMtu) -> Result<PathMtu, PathOptionError> {
+        match self.path_mtu {
+            Some(path_mtu) if path_mtu > max => Err(PathOptionError::PathMtu { path_mtu, max }),
+            given => Ok(given.unwrap_or(max)),
+        }
+    }
+
     /// Checks that `port` supports each given option.
     ///
     /// # Errors
@@ -120,10 +131,7 @@ impl PathOptions {
             let uncut = "does not split messages into packets";
             refuse("path MTU", self.path_mtu, (link_layer, uncut))?;
         }
-        let max = port.active_mtu;
-        if let Some(path_mtu) = self.path_mtu.filter(|mtu| *mtu > max) {
-            return Err(PathOptionError::PathMtu { path_mtu, max });
-        }
+        self.path_mtu_up_to(port.active_mtu)?;
         match (self.rate, port.max_rate_mbps) {
             (Some(_), None) => {
                 let unlimited = "has no InfiniBand rates to choose from";

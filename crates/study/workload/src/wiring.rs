@@ -137,14 +137,8 @@ impl<'s, S: Station> Kit<'s, S> {
 
     /// Returns the endpoint of a queue pair for its peer.
     pub fn endpoint(&self, qp: &<S::Context as Context>::Qp) -> Endpoint {
-        Endpoint {
-            qpn: qp.qpn(),
-            psn: first_psn(qp.qpn(), self.mr.rkey()),
-            gid: self.port.gid,
-            lid: self.port.lid,
-            port: self.station.context().port_num(),
-            cm: None,
-        }
+        let port = self.station.context().port_num();
+        Endpoint::new(qp.qpn(), self.mr.rkey(), (port, &self.port))
     }
 
     /// Returns the address of a queue pair for datagrams.

@@ -2,9 +2,9 @@
 
 use adverb_units::Span;
 use adverb_verbs::{
-    AccessFlags, Connection, Context, Endpoint, MemoryRegion, Operation, PathMtu, PathOptionError,
-    QpAttr, QpCaps, QpInit, QpState, QpType, QueuePair, RecvRequest, RoleId, SendFlags,
-    SendRequest, Station, WcStatus, WorkCompletion, WrId, first_psn,
+    AccessFlags, Connection, Context, Endpoint, MemoryRegion, Operation, PathMtu, QpAttr, QpCaps,
+    QpInit, QpState, QpType, QueuePair, RecvRequest, RoleId, SendFlags, SendRequest, Station,
+    WcStatus, WorkCompletion, WrId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -126,14 +126,8 @@ impl<C: Context> Link<C> {
         let context = members.station().context();
         let port = context.port(context.port_num())?;
         connect.path.check(&port)?;
-        let mut local = Endpoint {
-            qpn: self.qp.qpn(),
-            psn: first_psn(self.qp.qpn(), self.mr.rkey()),
-            gid: port.gid,
-            lid: port.lid,
-            port: context.port_num(),
-            cm: None,
-        };
+        let key = self.mr.rkey();
+        let mut local = Endpoint::new(self.qp.qpn(), key, (context.port_num(), &port));
         let is_passive = peers.to == ACTIVE;
         if context.connects_by_manager() && is_passive {
             local.cm = timings.time(Step::Listen, || self.qp.listen())?;
@@ -146,14 +140,12 @@ impl<C: Context> Link<C> {
             send(members, peers.to, &hello)?;
             receive(members, peers.from)
         })?;
-        let max = port.active_mtu.min(theirs.path_mtu);
-        if let Some(path_mtu) = connect.path.path_mtu.filter(|mtu| *mtu > max) {
-            return Err(PathOptionError::PathMtu { path_mtu, max }.into());
-        }
+        let path_mtu = port.active_mtu.min(theirs.path_mtu);
+        connect.path.path_mtu_up_to(path_mtu)?;
         let connection = Connection {
             local,
             remote: theirs.end,
-            path_mtu: max,
+            path_mtu,
             max_rd_atomic: 1,
             max_dest_rd_atomic: 1,
             options: connect.path,

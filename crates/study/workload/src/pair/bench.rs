@@ -4,8 +4,8 @@ use adverb_results::{Opcode, Program, Transport};
 use adverb_units::Span;
 use adverb_verbs::{
     AccessFlags, CompletionQueue, Connection, Context, Destination, Endpoint, LinkLayer,
-    MemoryAccessError, MemoryRegion, PathMtu, PathOptionError, QpCaps, QpType, QueuePair,
-    RemoteAddress, RetryParams, Sge, Station, WaitError, WcStatus, WorkCompletion,
+    MemoryAccessError, MemoryRegion, PathMtu, QpCaps, QpType, QueuePair, RemoteAddress,
+    RetryParams, Sge, Station, WaitError, WcStatus, WorkCompletion,
 };
 
 use crate::attend::{Attend, Awaited, attentively};
@@ -138,11 +138,7 @@ impl<'s, S: Station> Bench<'s, S> {
         let port = *self.kit.port();
         let common = common_mtu(port.active_mtu, peer.mtu);
         let options = self.spec.params.path;
-        let path_mtu = options.path_mtu.unwrap_or(common);
-        if path_mtu > common {
-            let max = common;
-            return Err(PathOptionError::PathMtu { path_mtu, max }.into());
-        }
+        let path_mtu = options.path_mtu_up_to(common)?;
         self.path_mtu = port.link_layer.has_path_mtu().then_some(path_mtu);
         self.remote = RemoteAddress {
             addr: peer.addr,
