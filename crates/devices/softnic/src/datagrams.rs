@@ -16,7 +16,9 @@ use adverb_wire::{Grh, grh};
 
 use crate::memory::check_local;
 use crate::port::Port;
-use crate::shm::datagram_ring::{Addressee, Cell, DatagramRing, FRONT, Front, Holder, Message};
+use crate::shm::datagram_ring::{
+    Addressee, Cell, DatagramRing, GRH_LEN, GrhSource, Holder, Message,
+};
 use crate::shm::layout::{ACTIVE_MTU, Phase};
 use crate::shm::regions::RegionTable;
 use crate::shm::ring::{Line, Piece, RecvRing};
@@ -64,14 +66,14 @@ impl Mailbox {
         self.block.start
     }
 
-    /// Adds a message that arrived over the network, with `front` before its payload. Returns its position,
+    /// Adds a message that arrived over the network, with its global routing header. Returns its position,
     /// which is `from` or later; `None` if there is no room. The caller acts as a sender, while the queue pair
     /// is not reset.
     pub(crate) fn put(
         &self,
         from: u64,
         (message, to): (Message, Addressee),
-        (front, payload): (&[u8; FRONT], &[u8]),
+        (grh, payload): (&[u8; GRH_LEN], &[u8]),
     ) -> Option<u64> {
         let ring = self.ring;
         if payload.len() > ring.room() {
@@ -84,7 +86,7 @@ impl Mailbox {
         // SAFETY: this thread owns the cell from its claim to its publication, and the cell has room for both parts, as
         // checked above.
         unsafe {
-            std::ptr::copy_nonoverlapping(front.as_ptr(), ring.front(cell), FRONT);
+            std::ptr::copy_nonoverlapping(grh.as_ptr(), ring.grh(cell), GRH_LEN);
             std::ptr::copy_nonoverlapping(payload.as_ptr(), ring.payload(cell), payload.len());
         }
         while !ring.publish(position, cell) {
@@ -120,7 +122,7 @@ impl Mailbox {
         WorkCompletion {
             status: outcome.err().unwrap_or(WcStatus::Success),
             opcode: WcOpcode::Recv,
-            byte_len: FRONT as u32 + message.length,
+            byte_len: GRH_LEN as u32 + message.length,
             imm: message.imm.map(Imm),
             src_qp: adverb_verbs::Qpn::new(message.source),
             flags,
@@ -136,13 +138,13 @@ impl Mailbox {
         (requests, position): (RecvRing<'_>, u64),
         regions: &RegionTable,
     ) -> Result<(), WcStatus> {
-        let length = FRONT as u64 + u64::from(message.length);
+        let length = GRH_LEN as u64 + u64::from(message.length);
         if length > requests.capacity(position) {
             return Err(WcStatus::LocLenErr);
         }
-        let header = self.front_of(cell, message);
+        let header = self.grh_of(cell, message);
         let mut parts = [
-            (header.as_ptr(), FRONT),
+            (header.as_ptr(), GRH_LEN),
             (
                 self.ring.payload(cell).cast_const(),
                 message.length as usize,
@@ -183,20 +185,20 @@ impl Mailbox {
     }
 
     /// Returns the 40 bytes before a message's payload.
-    fn front_of(&self, cell: Cell, message: Message) -> [u8; FRONT] {
-        match message.front {
-            Front::OfHost => self.routing_header(message),
-            // SAFETY: the cell's front is within the ring, and the owner of the ring owns the cell until it frees it.
-            Front::Given => unsafe { self.ring.front(cell).cast::<[u8; FRONT]>().read() },
+    fn grh_of(&self, cell: Cell, message: Message) -> [u8; GRH_LEN] {
+        match message.grh {
+            GrhSource::Local => self.routing_header(message),
+            // SAFETY: the cell's GRH is within the ring, and the owner of the ring owns the cell until it frees it.
+            GrhSource::Received => unsafe { self.ring.grh(cell).cast::<[u8; GRH_LEN]>().read() },
         }
     }
 
     /// Returns the header that a packet between two ports of this host would have (IBTA vol. 1, 8.3).
-    fn routing_header(&self, message: Message) -> [u8; FRONT] {
+    fn routing_header(&self, message: Message) -> [u8; GRH_LEN] {
         let imm = if message.imm.is_some() { IMM_LENGTH } else { 0 };
         let after = TRANSPORT_OVERHEAD + imm + message.length.next_multiple_of(4);
         if let Some(udp) = &self.port.udp {
-            return udp.front_within_host(after as usize);
+            return udp.grh_within_host(after as usize);
         }
         let header = Grh {
             traffic_class: 0,

@@ -5,7 +5,9 @@
 #![cfg(loom)]
 #![allow(unsafe_code)]
 
-use adverb_softnic::shm::datagram_ring::{Addressee, Cell, DatagramRing, Front, Holder, Message};
+use adverb_softnic::shm::datagram_ring::{
+    Addressee, Cell, DatagramRing, GrhSource, Holder, Message,
+};
 use adverb_softnic::shm::notify::{Armed, Urgency};
 use adverb_softnic::shm::quiesce::{self, Busy};
 use adverb_softnic::shm::ready::Ready;
@@ -431,7 +433,7 @@ struct Inbox {
 
 /// Receives of the ring. Its spare cells make no difference to what is checked.
 const INBOX_SLOTS: usize = 1;
-/// Number of lines of a cell: header, message of sender 2, and front.
+/// Number of lines of a cell: header, message of sender 2, and GRH.
 const CELL_LINES: usize = DatagramRing::lines_per_cell(16);
 
 impl Inbox {
@@ -515,7 +517,7 @@ fn message(number: u32) -> Message {
         length: 8 * number,
         source: number,
         imm: (number == 2).then_some(number),
-        front: Front::OfHost,
+        grh: GrhSource::Local,
     }
 }
 

@@ -9,7 +9,7 @@ use adverb_transport::ReceiveQueue;
 use adverb_verbs::{AccessFlags, PostErrorCause, QpState, QpType, Qpn, SendRequest, WcStatus};
 
 use super::{QpInner, SendQueue};
-use crate::shm::datagram_ring::{Addressee, FRONT, Message};
+use crate::shm::datagram_ring::{Addressee, GRH_LEN, Message};
 use crate::shm::notify::Urgency;
 use crate::shm::ring::{Arrival, RecvRing};
 use crate::shm::send_ring::Sent;
@@ -58,7 +58,7 @@ impl Endpoint for QpInner {
         &self,
         from: u64,
         message: Message,
-        parts: (&[u8; FRONT], &[u8]),
+        parts: (&[u8; GRH_LEN], &[u8]),
         urgency: Urgency,
     ) -> Option<u64> {
         let addressee = Addressee::new(self.index, self.generation.load(Ordering::Relaxed));

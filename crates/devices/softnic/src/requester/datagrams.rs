@@ -11,7 +11,7 @@ use adverb_verbs::{Operation, QpType, Qpn, SendFlags, SendRequest, WcStatus};
 use super::{Source, notify};
 use crate::datagrams::CELL_LINES;
 use crate::port::Port;
-use crate::shm::datagram_ring::{Addressee, Cell, DatagramRing, Front, Holder, Message};
+use crate::shm::datagram_ring::{Addressee, Cell, DatagramRing, GrhSource, Holder, Message};
 use crate::shm::layout::{CqEntry, Phase, QP_INDEX_BITS, QpEntry, qp_index};
 use crate::shm::peer::Peer;
 use crate::shm::ring::Line;
@@ -110,7 +110,7 @@ impl DestinationCache {
             length: source.left as u32,
             source: own.qpn.get(),
             imm,
-            front: Front::OfHost,
+            grh: GrhSource::Local,
         };
         let is_own = to.qkey & OWN_QKEY != 0;
         let datagram = OutgoingDatagram {

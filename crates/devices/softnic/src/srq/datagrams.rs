@@ -15,7 +15,7 @@ use spin::mutex::SpinMutexGuard;
 use super::{SrqInner, State, User};
 use crate::datagrams::{Mailbox, fail_receiver};
 use crate::port::Port;
-use crate::shm::datagram_ring::{Addressee, Cell, FRONT, Holder, Message};
+use crate::shm::datagram_ring::{Addressee, Cell, GRH_LEN, Holder, Message};
 use crate::shm::regions::RegionTable;
 use crate::shm::shared_ring::Ticket;
 use crate::shm::sync::lock;
@@ -93,7 +93,7 @@ impl SrqInner {
         &self,
         from: u64,
         message: (Message, Addressee),
-        parts: (&[u8; FRONT], &[u8]),
+        parts: (&[u8; GRH_LEN], &[u8]),
     ) -> Option<u64> {
         let SharedMailbox { mailbox, .. } = self.mailbox.get()?;
         if !self.ring.has_posted() {

@@ -11,7 +11,7 @@ use adverb_wire::ipv4::{Fragmentation, Unseen};
 use adverb_wire::{Packet, grh};
 
 use super::address::socket_of;
-use super::datagrams::{DatagramLink, Target, front};
+use super::datagrams::{DatagramLink, Target, receive_grh};
 use super::groups::Groups;
 use super::host::Endpoint;
 use super::socket::Remote;
@@ -119,14 +119,14 @@ impl DatagramTable {
             identification,
             fragmentation: Fragmentation::Forbidden,
         };
-        let front = || front(addresses, length, unseen);
+        let grh = || receive_grh(addresses, length, unseen);
         let (qpn, to) = (packet.headers.bth.dest_qp, addresses.destination());
         if to.is_multicast() && qpn == Qpn::MULTICAST {
-            return self.deliver_to_group(packet, to, &front());
+            return self.deliver_to_group(packet, to, &grh());
         }
         match self.link(qpn) {
             Some(link) if !to.is_multicast() => {
-                link.take(packet, &front());
+                link.take(packet, &grh());
                 true
             }
             _ => false,
@@ -137,12 +137,12 @@ impl DatagramTable {
         &mut self,
         packet: &Packet<'_>,
         group: IpAddr,
-        front: &[u8; grh::LEN],
+        grh: &[u8; grh::LEN],
     ) -> bool {
         let mut is_taken = false;
         for qpn in self.groups.members(group) {
             if let Some(link) = self.links.get_mut(&qp_index(*qpn)) {
-                link.take(packet, front);
+                link.take(packet, grh);
                 is_taken = true;
             }
         }

@@ -20,7 +20,7 @@ use adverb_wire::{Packet, UnknownOpcode, grh, udp};
 
 use super::host::Endpoint;
 use super::socket::Remote;
-use crate::shm::datagram_ring::{Front, Message};
+use crate::shm::datagram_ring::{GrhSource, Message};
 use crate::shm::notify::Urgency;
 
 /// The destination of a packet, as the socket and the ICRC need it.
@@ -122,7 +122,7 @@ impl DatagramLink {
     }
 
     /// Completes the oldest posted receive with a packet's message, or drops and counts the packet.
-    pub(super) fn take(&mut self, packet: &Packet<'_>, front: &[u8; grh::LEN]) {
+    pub(super) fn take(&mut self, packet: &Packet<'_>, grh: &[u8; grh::LEN]) {
         let DatagramLink { qp, ud, next } = self;
         ud.set_qkey(qp.queue_key());
         let _ = ud.handle_packet_apart(packet, |datagram| {
@@ -130,13 +130,13 @@ impl DatagramLink {
                 length: datagram.payload.len() as u32,
                 source: datagram.src_qp.get(),
                 imm: datagram.imm.map(|imm| imm.0),
-                front: Front::Given,
+                grh: GrhSource::Received,
             };
             let urgency = match datagram.solicited {
                 Solicited::Yes => Urgency::Solicited,
                 Solicited::No => Urgency::Usual,
             };
-            let position = qp.put_datagram(*next, message, (front, datagram.payload), urgency);
+            let position = qp.put_datagram(*next, message, (grh, datagram.payload), urgency);
             *next = position.ok_or(DropReason::ReceiverNotReady)? + 1;
             Ok(())
         });
@@ -146,7 +146,7 @@ impl DatagramLink {
 /// Returns the 40 bytes that a receive gets before the payload of a packet of `length` bytes (with ICRC): its IPv6
 /// header, or 20 zeros and its IPv4 header. Fields that a socket does not see (traffic class, flow label, hop limit)
 /// are zero.
-pub(super) fn front(addresses: Addresses, length: usize, unseen: Unseen) -> [u8; grh::LEN] {
+pub(super) fn receive_grh(addresses: Addresses, length: usize, unseen: Unseen) -> [u8; grh::LEN] {
     let in_ip = (udp::LEN + length) as u16;
     match addresses {
         Addresses::V4(source, destination) => grh::area_of_ipv4(

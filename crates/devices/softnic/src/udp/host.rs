@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use adverb_transport::ReceiveQueue;
 use adverb_verbs::{AccessFlags, QpType, Qpn};
 
-use crate::shm::datagram_ring::{FRONT, Message};
+use crate::shm::datagram_ring::{GRH_LEN, Message};
 use crate::shm::layout::MrEntry;
 use crate::shm::notify::Urgency;
 use crate::shm::regions::RegionTable;
@@ -67,7 +67,7 @@ pub(crate) trait Endpoint: Debug + Send + Sync {
         &self,
         from: u64,
         message: Message,
-        parts: (&[u8; FRONT], &[u8]),
+        parts: (&[u8; GRH_LEN], &[u8]),
         urgency: Urgency,
     ) -> Option<u64>;
 

@@ -56,7 +56,7 @@ pub use address::host_addresses;
 pub(crate) use address::ip_of;
 pub(crate) use binding::{Bound, UdpAddress, UdpPeers};
 pub(crate) use datagram_table::is_udp_handle;
-use datagrams::front;
+use datagrams::receive_grh;
 use delayed_ack::Caller;
 pub(crate) use driver::Progress;
 use driver::{Driver, Left};
@@ -69,7 +69,7 @@ use memory::Regions;
 use rustix::event::{PollFd, PollFlags, epoll};
 use socket::RoceSocket;
 
-use crate::shm::datagram_ring::FRONT;
+use crate::shm::datagram_ring::GRH_LEN;
 
 /// Bytes that the kernel charges to the socket's buffer per packet in addition to the payload, with rounding.
 const PACKET_OVERHEAD: usize = 768;
@@ -186,10 +186,10 @@ impl Udp {
 
     /// Returns the 40 bytes that a UD receive gets before the payload of a message from this host, whose packet
     /// would have `length` bytes.
-    pub(crate) fn front_within_host(&self, length: usize) -> [u8; FRONT] {
+    pub(crate) fn grh_within_host(&self, length: usize) -> [u8; GRH_LEN] {
         let ip = self.own.ip();
         let addresses = Addresses::of(ip, ip).expect("one version");
-        front(addresses, length, Unseen::default())
+        receive_grh(addresses, length, Unseen::default())
     }
 
     // --- address handles and multicast groups

@@ -39,7 +39,7 @@ pub struct Message {
     /// Immediate data.
     pub imm: Option<u32>,
     /// What precedes the payload in the receive.
-    pub front: Front,
+    pub grh: GrhSource,
 }
 
 /// The addressee of a message, if several queue pairs share a ring: one generation of a queue pair. After a
@@ -59,11 +59,11 @@ impl Addressee {
     }
 }
 
-/// What precedes the payload in a receive.
+/// Where the global routing header of a receive comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Front {
-    /// The header of a message within this host, which the receiver generates.
-    OfHost,
-    /// The bytes at [`super::DatagramRing::front`].
-    Given,
+pub enum GrhSource {
+    /// The message is of this host, and the receiver generates the header.
+    Local,
+    /// The bytes at [`super::DatagramRing::grh`].
+    Received,
 }

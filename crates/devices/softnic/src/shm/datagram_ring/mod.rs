@@ -23,10 +23,10 @@
 //! next lines        one word per receive: position << 18 | cell << 2 | CLOSED, POSTED or FULL
 //! cell, line 0      word 0: holder; 0: FREE
 //!                   word 1: length | source queue pair << 32 | has immediate data << 56
-//!                           | has a front << 57
+//!                           | has a GRH << 57
 //!                   word 2: immediate data | addressee << 32
 //! from byte 24 on   payload
-//! last 40 bytes     front: what precedes the payload in the receive, for messages from other hosts
+//! last 40 bytes     GRH: the global routing header of a message from another host
 //! ```
 
 mod message;
@@ -35,7 +35,7 @@ use std::marker::PhantomData;
 
 use crate::shm::ring::Line;
 use crate::shm::sync::{AtomicU64, Ordering};
-pub use message::{Addressee, Cell, Front, Holder, Message};
+pub use message::{Addressee, Cell, GrhSource, Holder, Message};
 
 const CLOSED: u64 = 0;
 const POSTED: u64 = 1;
@@ -53,9 +53,9 @@ const CELL_HEADER: usize = 24;
 /// there, while all receives are full.
 const SPARE_CELLS: usize = if cfg!(loom) { 2 } else { 32 };
 const WITH_IMM: u64 = 1 << 56;
-const WITH_FRONT: u64 = 1 << 57;
-/// Length in bytes of what precedes the payload in a receive: a global routing header (IBTA vol. 1, 8.3).
-pub const FRONT: usize = 40;
+const WITH_GRH: u64 = 1 << 57;
+/// Length in bytes of the global routing header, which precedes the payload in a receive (IBTA vol. 1, 8.3).
+pub const GRH_LEN: usize = adverb_wire::grh::LEN;
 
 /// The value of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ unsafe impl Sync for DatagramRing<'_> {}
 impl<'a> DatagramRing<'a> {
     /// Returns the number of lines of a cell for `payload` bytes.
     pub const fn lines_per_cell(payload: usize) -> usize {
-        (CELL_HEADER + payload + FRONT).div_ceil(64)
+        (CELL_HEADER + payload + GRH_LEN).div_ceil(64)
     }
 
     /// Returns the number of lines of a ring of `slots` receives, whose cells have `cell_lines` lines.
@@ -175,14 +175,14 @@ impl<'a> DatagramRing<'a> {
         first.wrapping_add(CELL_HEADER).cast_mut()
     }
 
-    /// Returns the address of a cell's front, [`FRONT`] bytes.
-    pub fn front(&self, cell: Cell) -> *mut u8 {
+    /// Returns the address of a cell's global routing header, [`GRH_LEN`] bytes.
+    pub fn grh(&self, cell: Cell) -> *mut u8 {
         self.payload(cell).wrapping_add(self.room())
     }
 
     /// Returns the maximum length of the payload in bytes.
     pub fn room(&self) -> usize {
-        self.cell_lines * 64 - CELL_HEADER - FRONT
+        self.cell_lines * 64 - CELL_HEADER - GRH_LEN
     }
 }
 
@@ -232,9 +232,9 @@ impl DatagramRing<'_> {
             length: (word as u32).min(self.room() as u32),
             source: (word >> 32) as u32 & 0xff_ffff,
             imm: (word & WITH_IMM != 0).then_some(imm),
-            front: match word & WITH_FRONT {
-                0 => Front::OfHost,
-                _ => Front::Given,
+            grh: match word & WITH_GRH {
+                0 => GrhSource::Local,
+                _ => GrhSource::Received,
             },
         }
     }
@@ -336,11 +336,11 @@ impl DatagramRing<'_> {
     pub fn describe(&self, cell: Cell, message: Message, to: Addressee) {
         let line = self.cell(cell);
         let with_imm = if message.imm.is_some() { WITH_IMM } else { 0 };
-        let with_front = match message.front {
-            Front::OfHost => 0,
-            Front::Given => WITH_FRONT,
+        let with_grh = match message.grh {
+            GrhSource::Local => 0,
+            GrhSource::Received => WITH_GRH,
         };
-        let flags = with_imm | with_front;
+        let flags = with_imm | with_grh;
         let word = u64::from(message.length) | u64::from(message.source) << 32 | flags;
         let imm = u64::from(message.imm.unwrap_or(0));
         line.0[2].store(imm | u64::from(to.0) << 32, Ordering::Relaxed);

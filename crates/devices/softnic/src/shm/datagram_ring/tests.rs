@@ -32,9 +32,9 @@ fn message(n: u32) -> Message {
         length: n % 100,
         source: 0xff_ffff - n,
         imm: n.is_multiple_of(2).then_some(!n),
-        front: match n.is_multiple_of(3) {
-            true => Front::Given,
-            false => Front::OfHost,
+        grh: match n.is_multiple_of(3) {
+            true => GrhSource::Received,
+            false => GrhSource::Local,
         },
     }
 }
@@ -93,8 +93,8 @@ fn messages_stay_within_their_cells() {
     for number in 0..ring.cells() as u32 {
         let payload = ring.payload(Cell(number)).addr();
         assert!(payload.is_multiple_of(8) && payload > begin);
-        assert_eq!(ring.front(Cell(number)).addr(), payload + ring.room());
-        assert!(payload + ring.room() + FRONT <= end);
+        assert_eq!(ring.grh(Cell(number)).addr(), payload + ring.room());
+        assert!(payload + ring.room() + GRH_LEN <= end);
     }
 }
 
