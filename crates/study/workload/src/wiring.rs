@@ -49,13 +49,13 @@ pub struct Route {
 }
 
 /// The address of a queue pair for datagrams or for DC initiators.
-pub struct Way<C: Context> {
+pub struct PeerAddress<C: Context> {
     ah: C::Ah,
     qpn: Qpn,
     qkey: u32,
 }
 
-impl<C: Context> Way<C> {
+impl<C: Context> PeerAddress<C> {
     /// Returns the destination for a request.
     pub fn destination(&self) -> Destination<'_> {
         Destination {
@@ -145,7 +145,11 @@ impl<'s, S: Station> Kit<'s, S> {
     ///
     /// # Errors
     /// The device refuses it.
-    pub fn way(&self, end: &Endpoint, qkey: u32) -> Result<Way<S::Context>, Fault> {
+    pub fn peer_address(
+        &self,
+        end: &Endpoint,
+        qkey: u32,
+    ) -> Result<PeerAddress<S::Context>, Fault> {
         let context = self.station.context();
         let address = AddressVector {
             traffic_class: self.options.traffic_class.unwrap_or_default(),
@@ -153,7 +157,7 @@ impl<'s, S: Station> Kit<'s, S> {
             static_rate: self.options.rate,
             ..AddressVector::new(end.gid, end.lid, context.port_num())
         };
-        Ok(Way {
+        Ok(PeerAddress {
             ah: context.create_ah(&self.pd, &address)?,
             qpn: end.qpn,
             qkey,

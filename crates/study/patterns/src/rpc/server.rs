@@ -119,7 +119,7 @@ impl<'w, S: Station> Core<'w, S> {
             ends,
             sends: ends.sends.reaper(),
             receives: ends.recvs.reaper(),
-            scan: Scan::new(ends.slots, ends.ways.len()),
+            scan: Scan::new(ends.slots, ends.clients.len()),
             outlets: vec![Outlet::default(); ends.datagrams.len()],
             next: 0,
             calls: Vec::with_capacity(MAX_BATCH as usize),
@@ -130,7 +130,7 @@ impl<'w, S: Station> Core<'w, S> {
 
     /// Serves until all clients have announced their end.
     pub(super) fn run(mut self, backend: &mut Backend<'_>) -> Result<ServiceTally, PatternError> {
-        while self.gone < self.ends.ways.len() {
+        while self.gone < self.ends.clients.len() {
             match self.rpc.asking() {
                 Asking::Write => self.poll_slots()?,
                 Asking::HeaderOnly => self.poll_queue()?,
@@ -173,7 +173,7 @@ impl<'w, S: Station> Core<'w, S> {
                 .imm
                 .ok_or(PatternError::Wrong("a request without a client"))?;
             let client = word & !FAREWELL;
-            if client as usize >= self.ends.ways.len() {
+            if client as usize >= self.ends.clients.len() {
                 return Err(PatternError::Wrong("a request of an unknown client"));
             }
             self.calls.push(Call {
@@ -248,7 +248,7 @@ impl<'w, S: Station> Core<'w, S> {
             let (name, flags) = self.flags(outlet, sge.length());
             *request = SendRequest::new(name, Operation::SendWithImm(Imm(imm)), pieces)
                 .with_flags(flags)
-                .to(self.ends.ways[call.client as usize].destination());
+                .to(self.ends.clients[call.client as usize].destination());
         }
         Ok(self.ends.datagrams[outlet].post_send(&requests[..n])?)
     }

@@ -9,7 +9,7 @@ use adverb_workload::attend::{Awaited, Members};
 use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::wiring::{receive, send};
 use adverb_workload::reap::Queue;
-use adverb_workload::wiring::{GRH, Kit, QKEY, Way};
+use adverb_workload::wiring::{GRH, Kit, PeerAddress, QKEY};
 use serde::{Deserialize, Serialize};
 
 use super::service::answer_bytes;
@@ -99,7 +99,7 @@ pub(super) struct CoreEnds<C: Context> {
     /// UD queue pairs from which answers are sent in turn.
     pub(super) datagrams: Vec<C::Qp>,
     /// The clients, in order.
-    pub(super) ways: Vec<Way<C>>,
+    pub(super) clients: Vec<PeerAddress<C>>,
     pub(super) receives: Receives,
     /// Receives of each datagram queue pair.
     pub(super) receive_depth: u32,
@@ -169,10 +169,10 @@ impl<C: Context> CoreEnds<C> {
         for (place, client) in clients.iter().enumerate() {
             send(members, *client, &greeting(place))?;
         }
-        let mut ways = Vec::with_capacity(clients.len());
+        let mut peers = Vec::with_capacity(clients.len());
         for (place, client) in clients.iter().enumerate() {
             let theirs: Greeting = receive(members, *client)?;
-            ways.push(kit.way(&theirs.datagrams, QKEY)?);
+            peers.push(kit.peer_address(&theirs.datagrams, QKEY)?);
             if let (Some(end), Some(qp)) = (theirs.writes, writes.get(place)) {
                 kit.connect((QpType::Uc, qp), kit.endpoint(qp), end, &kit.route(0))?;
             }
@@ -183,7 +183,7 @@ impl<C: Context> CoreEnds<C> {
             mr: kit.mr,
             slots,
             datagrams,
-            ways,
+            clients: peers,
             receives,
             receive_depth,
             depth,
@@ -217,7 +217,7 @@ pub(super) struct ClientEnds<C: Context> {
     pub(super) datagrams: C::Qp,
     /// Writes requests.
     pub(super) writes: Option<C::Qp>,
-    pub(super) core: Way<C>,
+    pub(super) core: PeerAddress<C>,
     /// Address of the slots.
     pub(super) remote: RemoteAddress,
     pub(super) receives: Receives,
@@ -269,7 +269,7 @@ impl<C: Context> ClientEnds<C> {
         if let (Some(end), Some(qp)) = (theirs.writes, &writes) {
             kit.connect((QpType::Uc, qp), kit.endpoint(qp), end, &kit.route(0))?;
         }
-        let way = kit.way(&theirs.datagrams, QKEY)?;
+        let peer = kit.peer_address(&theirs.datagrams, QKEY)?;
         let (addr, rkey) = (theirs.slots.0, Rkey(theirs.slots.1));
         Ok(ClientEnds {
             sends,
@@ -278,7 +278,7 @@ impl<C: Context> ClientEnds<C> {
             slots,
             datagrams,
             writes,
-            core: way,
+            core: peer,
             first_number: theirs.number,
             remote: RemoteAddress { addr, rkey },
             receives,

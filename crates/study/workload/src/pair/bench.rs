@@ -16,7 +16,7 @@ use crate::pair::peer::Peer;
 use crate::pair::spec::CellSpec;
 use crate::payload::Pattern;
 use crate::reap::Queue;
-use crate::wiring::{Kit, MAX_RD_ATOMIC, QKEY, RdAtomic, Route, Way};
+use crate::wiring::{Kit, MAX_RD_ATOMIC, PeerAddress, QKEY, RdAtomic, Route};
 
 /// One side's objects.
 pub(crate) struct Bench<'s, S: Station> {
@@ -36,7 +36,7 @@ pub(crate) struct Bench<'s, S: Station> {
     /// The other side's buffers; this side's until the other side's Hello.
     remote: RemoteAddress,
     /// Addresses for datagrams; empty for connected queue pairs and before the connection.
-    ways: Vec<Way<S::Context>>,
+    peers: Vec<PeerAddress<S::Context>>,
     /// One for each connected queue pair.
     connections: Vec<Connection>,
     /// Endpoints of this side's queue pairs, with listening addresses after its Hello.
@@ -90,7 +90,7 @@ impl<'s, S: Station> Bench<'s, S> {
             pattern: Pattern::new(spec.params.seed),
             endpoints: qps.iter().map(|qp| kit.endpoint(qp)).collect(),
             connections: Vec::new(),
-            ways: Vec::new(),
+            peers: Vec::new(),
             path_mtu: None,
             remote: kit.mr.remote(0),
             kit,
@@ -154,8 +154,11 @@ impl<'s, S: Station> Bench<'s, S> {
         };
         self.spec.check_datagram(path_mtu)?;
         if qp_type(self.spec) == QpType::Ud {
-            let ways = peer.endpoints.iter().map(|end| self.kit.way(end, QKEY));
-            self.ways = ways.collect::<Result<_, _>>()?;
+            let peers = peer
+                .endpoints
+                .iter()
+                .map(|end| self.kit.peer_address(end, QKEY));
+            self.peers = peers.collect::<Result<_, _>>()?;
             return Ok(());
         }
         let ends = self.endpoints.iter().zip(&peer.endpoints);
@@ -218,7 +221,7 @@ impl<'s, S: Station> Bench<'s, S> {
 
     /// Returns the destination of a queue pair's datagrams.
     pub(crate) fn destination(&self, link: usize) -> Option<Destination<'_>> {
-        self.ways.get(link).map(Way::destination)
+        self.peers.get(link).map(PeerAddress::destination)
     }
 
     /// The pieces of a request whose payload is in `buffer`: none where there is no payload, for to some

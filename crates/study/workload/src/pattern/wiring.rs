@@ -14,7 +14,7 @@ use crate::pattern::dc;
 use crate::pattern::shape::{Landing, Member, Part, Pattern};
 use crate::polled;
 use crate::reap::Queue;
-use crate::wiring::{GRH, Kit, QKEY, Way};
+use crate::wiring::{GRH, Kit, PeerAddress, QKEY};
 
 /// Messages between members before they connect.
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Wire<C: Context> {
     /// The peer's memory.
     pub remote: RemoteAddress,
     /// The address of its queue pair, if requests carry it.
-    way: Option<Way<C>>,
+    peer: Option<PeerAddress<C>>,
 }
 
 /// A member's objects.
@@ -216,9 +216,9 @@ impl<C: Context> Wiring<C> {
         }
         for (place, link) in member.links.iter().enumerate() {
             let Hello { end, addr, rkey } = receive(members, link.peer)?;
-            let way = match transport {
-                QpType::Dci => Some(kit.way(&end, dc::KEY)?),
-                _ if transport.is_addressed() => Some(kit.way(&end, QKEY)?),
+            let peer = match transport {
+                QpType::Dci => Some(kit.peer_address(&end, dc::KEY)?),
+                _ if transport.is_addressed() => Some(kit.peer_address(&end, QKEY)?),
                 _ => {
                     let qp = reached(place);
                     let route = kit.route(depths.rd_atomic);
@@ -228,7 +228,7 @@ impl<C: Context> Wiring<C> {
             };
             let rkey = Rkey(rkey);
             let remote = RemoteAddress { addr, rkey };
-            wires.push(Wire { remote, way });
+            wires.push(Wire { remote, peer });
         }
         Ok(Wiring {
             queue,
@@ -248,7 +248,7 @@ impl<C: Context> Wiring<C> {
 
     /// Returns the destination of datagrams and of DC initiators' requests over this link.
     pub fn destination(&self, wire: usize) -> Option<Destination<'_>> {
-        self.wires[wire].way.as_ref().map(Way::destination)
+        self.wires[wire].peer.as_ref().map(PeerAddress::destination)
     }
 }
 
