@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_remains_learns_from_what_it_took() {
+    fn the_remaining_time_follows_the_measured_times() {
         let expected = [1.0, 1.0, 2.0];
         assert_eq!(remaining(&expected, 0, 0.0), 4.0);
         assert_eq!(remaining(&expected, 2, 4.0), 4.0);

@@ -153,7 +153,7 @@ fn pairs_with_a_server_that_died_are_named_and_the_others_are_kept() {
 }
 
 #[test]
-fn what_has_no_pairs_is_refused() {
+fn all_pairs_is_refused_for_programs_without_pairs() {
     let place = Place::new();
     let refused = |args: &str| place.run(args).refused(2).to_owned();
     assert_eq!(

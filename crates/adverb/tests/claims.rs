@@ -78,7 +78,7 @@ fn the_ledger_is_data_too() {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn missing_records_and_unknown_claims_are_named() {
     let place = Place::new();
     let refused = |line: &str, code| place.run(line).refused(code).to_owned();
     assert_snapshot!(refused("claims --only mac-9", 2), @"error: --only: invalid claim 'mac-9': `adverb claims` lists all ids");

@@ -166,7 +166,7 @@ fn lost_packets_are_sent_again() {
 }
 
 #[test]
-fn what_cannot_be_is_one_line() {
+fn invalid_options_are_refused_in_one_line() {
     let refused = |command: &str| {
         let ended = Place::new().run(&format!("connect {command}"));
         ended.refused(2).to_owned()

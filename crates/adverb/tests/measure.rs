@@ -466,7 +466,7 @@ fn a_run_forever_ends_with_ctrl_c_and_one_record_of_all_it_measured() {
 }
 
 #[test]
-fn what_would_not_run_forever_is_refused() {
+fn run_forever_is_refused_on_models_and_in_sweeps() {
     let place = Place::new();
     let model = "ping --op send --run-forever --device model:cx3";
     let refused = place.run(model).refused(2).to_owned();

@@ -40,7 +40,7 @@ fn the_transport_is_recorded() {
 }
 
 #[test]
-fn what_a_transport_lacks_is_refused() {
+fn operations_that_a_transport_lacks_are_refused() {
     let place = Place::new();
     for (args, why) in [
         ("ping --op read --transport uc", "only reliable transports"),

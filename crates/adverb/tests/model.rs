@@ -147,7 +147,7 @@ fn an_interrupt_ends_a_long_cell() {
 }
 
 #[test]
-fn what_makes_no_sense_in_virtual_time_is_refused_by_name() {
+fn options_without_meaning_in_virtual_time_are_refused_by_name() {
     let refused = |args: &str| Place::new().run(args).refused(2).to_owned();
     assert_snapshot!(refused("ping --op send --device model:cx3 --cpu 0,1"), @"error: --cpu 0,1: model:cx3 is a model: both sides run in virtual time in this process; leave it out");
     assert_snapshot!(refused("blast --op send --device model:cx3 --no-pin"), @"error: --no-pin: model:cx3 is a model: both sides run in virtual time in this process; leave it out");

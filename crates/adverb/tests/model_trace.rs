@@ -96,7 +96,7 @@ fn a_message_is_drawn_in_lanes_from_one_cpu_to_the_other() {
 }
 
 #[test]
-fn what_cannot_be_traced_is_refused_by_name() {
+fn runs_that_cannot_be_traced_are_refused_by_name() {
     let refused = |args: &str| {
         Place::new()
             .run(&format!("model trace {args}"))

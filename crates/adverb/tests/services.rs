@@ -208,7 +208,7 @@ fn a_table_says_what_was_run_and_what_was_checked() {
 }
 
 #[test]
-fn what_cannot_be_is_one_line() {
+fn invalid_options_are_refused_in_one_line() {
     let refused = |command: &str| Place::new().run(command).refused(2).to_owned();
     assert_snapshot!(refused("sequencer --cores 3"), @"error: 3 server cores for 2 clients: a client is served by one core; choose 1 to 2");
     assert_snapshot!(refused("sequencer --by atomics --rate 5"), @"error: --rate is for --by rpc: here the server's CPU does nothing");
@@ -237,7 +237,7 @@ fn what_cannot_be_is_one_line() {
 }
 
 #[test]
-fn nothing_measured_is_no_rate_of_zero() {
+fn a_run_without_requests_has_no_rate() {
     let command = "sequencer --device model:cx3 --duration 1ns";
     let ended = Place::new().run(command).ok();
     assert_snapshot!(ended.talk_of_itself(), @"warning: no request ended within 1.00 ns: choose a longer --duration");

@@ -269,7 +269,7 @@ fn orders_that_cannot_be_are_refused_and_the_client_stays() {
 }
 
 #[test]
-fn what_is_not_in_the_protocol_ends_the_visit() {
+fn frames_outside_the_protocol_end_the_session() {
     let place = Place::new();
     let server = Server::start(&place);
     for nonsense in [

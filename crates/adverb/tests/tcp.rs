@@ -58,7 +58,7 @@ fn a_duration_ends_runs_early_and_both_sides_agree_on_the_messages() {
 }
 
 #[test]
-fn what_tcp_lacks_is_refused_by_name() {
+fn options_that_tcp_lacks_are_refused_by_name() {
     let place = Place::new();
     for (args, words) in [
         ("ping --op read --device tcp", "tcp has no operation read"),

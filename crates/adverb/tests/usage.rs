@@ -220,7 +220,7 @@ fn help_and_version_are_answers() {
 }
 
 #[test]
-fn nothing_was_run_and_nothing_was_made() {
+fn refused_commands_run_nothing_and_create_nothing() {
     let place = Place::new();
     place.run("study --out here --only fig9").refused(2);
     assert!(!place.path("here").exists());

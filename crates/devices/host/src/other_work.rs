@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_program_used_is_not_other_work() {
+    fn cpu_time_of_this_program_is_not_other_work() {
         let begun = Ticks::read(MACHINE, PROCESS).unwrap();
         let later = |all, programs, own| Ticks {
             all: begun.all + all,

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_refused_at_both_ends() {
+    fn frames_that_are_too_long_are_refused_at_both_ends() {
         let (mut a, mut b) = pair();
         let long = vec![0; MAX_FRAME.as_usize() + 1];
         assert!(matches!(a.send(&[&long]), Err(WireError::TooLong { .. })));

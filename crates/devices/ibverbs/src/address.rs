@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_options_leave_out_the_connection_manager_chooses() {
+    fn the_connection_manager_chooses_options_that_are_left_out() {
         let (source, address) = (source(LinkLayer::InfiniBand), marked(to(1, 7)));
         let managed = abi::ibv_ah_attr {
             sl: 2,

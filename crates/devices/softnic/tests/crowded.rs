@@ -196,8 +196,8 @@ fn an_overrun_by_many_queue_pairs_is_reported() {
 }
 
 #[test]
-fn who_sleeps_is_woken_by_any_of_many_queue_pairs() {
-    isolated("who_sleeps_is_woken_by_any_of_many_queue_pairs", || {
+fn a_sleeper_is_woken_by_any_of_many_queue_pairs() {
+    isolated("a_sleeper_is_woken_by_any_of_many_queue_pairs", || {
         let crowd = Crowd::new(&Network::one_address(64), 70);
         for (at, (a, b)) in crowd.pairs.iter().enumerate() {
             let sge = [crowd.here.mr.sge(0, 8).unwrap()];

@@ -789,9 +789,9 @@ fn lonely_victim() {
 }
 
 #[test]
-fn what_a_killed_only_process_left_is_reaped_by_the_next() {
+fn files_of_a_killed_process_are_reaped_by_the_next() {
     isolated_with(
-        "what_a_killed_only_process_left_is_reaped_by_the_next",
+        "files_of_a_killed_process_are_reaped_by_the_next",
         play,
         || {
             let mut victims = [Victim::start("alone"), Victim::start("alone")];

@@ -220,7 +220,7 @@ impl Queue {
 }
 
 #[test]
-fn who_arms_and_polls_again_never_sleeps_on_a_completion() {
+fn arming_and_polling_again_never_misses_a_completion() {
     check(|| {
         let queue = Arc::new(Queue::default());
         let producer = queue.clone();
@@ -231,7 +231,7 @@ fn who_arms_and_polls_again_never_sleeps_on_a_completion() {
 }
 
 #[test]
-fn who_waits_for_two_producers_is_woken_for_the_second_as_well() {
+fn a_sleeper_with_two_producers_is_woken_by_the_second() {
     check(|| {
         let queue = Arc::new(Queue::default());
         let producers = [0, 1].map(|i| {
@@ -338,7 +338,7 @@ impl Lent {
 }
 
 #[test]
-fn who_has_quiesced_a_peer_has_the_memory_to_itself() {
+fn no_peer_accesses_memory_after_quiescing() {
     check(|| {
         let lent = Arc::new(Lent {
             phase: AtomicU64::new(RECEIVING),
@@ -794,7 +794,7 @@ fn a_sender_stopped_while_it_marks_a_queue_pair_hides_no_datagram_of_another() {
 }
 
 #[test]
-fn who_arms_and_polls_marked_queue_pairs_never_sleeps_on_a_completion() {
+fn arming_and_polling_marked_queue_pairs_never_misses_a_completion() {
     check(|| {
         let queue = Arc::new(Marked::default());
         let producer = queue.clone();

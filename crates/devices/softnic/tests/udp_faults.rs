@@ -236,10 +236,10 @@ fn end_of(side: Side, peer: Peer, network: &Network) {
     network.tidy();
 }
 
-const STOPPED: &str = "what_overflows_the_socket_of_a_peer_that_is_stopped_is_sent_again";
+const STOPPED: &str = "packets_lost_by_a_full_socket_of_a_stopped_peer_are_sent_again";
 
 #[test]
-fn what_overflows_the_socket_of_a_peer_that_is_stopped_is_sent_again() {
+fn packets_lost_by_a_full_socket_of_a_stopped_peer_are_sent_again() {
     isolated_with(STOPPED, peer::play, || {
         const QPS: usize = 24;
         let each = MEMORY.get() / 2;

@@ -262,7 +262,7 @@ fn refused(end: &End, address: AddressVector, words: &str) {
 }
 
 #[test]
-fn what_packets_do_not_carry_is_refused() {
+fn options_that_packets_do_not_carry_are_refused() {
     const CLASS: &str =
         "traffic class 40: this device's port (shared memory) sends no packets; leave it out";
     let network = Network::loopback(63);

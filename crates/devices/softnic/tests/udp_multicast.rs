@@ -245,7 +245,7 @@ fn a_sleeping_member_is_woken_though_it_slept_before_it_joined() {
 }
 
 #[test]
-fn what_cannot_be_joined_is_refused_by_name() {
+fn invalid_groups_are_refused_by_name() {
     let end = End::new(MEMORY);
     let qp = end.datagram_qp(&end.cq, QpCaps::default());
     let error = qp.attach_mcast(group(6), Lid(0)).unwrap_err();

@@ -617,7 +617,7 @@ fn a_fence_waits_for_atomics_and_for_every_part_of_a_read() {
 }
 
 #[test]
-fn what_is_flushed_ends_in_the_order_it_was_posted() {
+fn requests_are_flushed_in_the_order_of_posting() {
     let mut lab = quiet();
     for id in 0..3 {
         post_receive(&mut lab, id, 1000);

@@ -192,7 +192,7 @@ fn a_message_may_begin_with_any_number() {
 }
 
 #[test]
-fn what_may_not_be_vanishes() {
+fn packets_that_cannot_be_received_are_dropped() {
     let mut lab = quiet();
     post(&mut lab, 1, Work::Send, piece(0, 8));
     post(
@@ -278,7 +278,7 @@ fn wrong_memory_stops_the_send_queue_until_it_is_resumed() {
 }
 
 #[test]
-fn what_uc_does_not_have_is_refused_at_the_post() {
+fn operations_that_uc_lacks_are_refused_at_the_post() {
     let mut lab = quiet();
     for work in [
         Work::Read(REMOTE),
@@ -413,7 +413,7 @@ fn a_packet_of_an_unknown_opcode_is_missing_to_its_message() {
 }
 
 #[test]
-fn what_has_not_begun_is_held_back_and_what_has_is_finished() {
+fn sqd_finishes_started_requests_and_holds_back_others() {
     let mut lab = quiet();
     for id in 0..2 {
         post_receive(&mut lab, id, 700);
@@ -444,7 +444,7 @@ fn a_queue_pair_made_in_rtr_begins_with_the_packet_that_rts_names() {
 }
 
 #[test]
-fn what_is_posted_to_a_queue_pair_in_error_ends_flushed() {
+fn requests_posted_in_the_error_state_are_flushed() {
     let mut lab = quiet();
     post_receive(&mut lab, 1, 8);
     post(&mut lab, 1, Work::Send, piece(0, 8));

@@ -237,7 +237,7 @@ fn wrong_memory_stops_the_send_queue_until_it_is_resumed() {
 }
 
 #[test]
-fn what_ud_does_not_have_is_refused_at_the_post() {
+fn operations_that_ud_lacks_are_refused_at_the_post() {
     let mut a = node(1, QKEY);
     let mut refused = |work, length| {
         let request = send(1, work, piece(0, length));
@@ -255,7 +255,7 @@ fn what_ud_does_not_have_is_refused_at_the_post() {
 }
 
 #[test]
-fn what_is_posted_to_a_queue_pair_in_error_ends_flushed() {
+fn requests_posted_in_the_error_state_are_flushed() {
     let mut node = node(1, QKEY);
     receive(&mut node, 1, 64);
     node.qp.enter_error();

@@ -22,9 +22,9 @@ const PRESETS: [&str; 5] = [
 /// The modelled switches do not replicate packets, and there is no subnet manager.
 const LACKING: [&str; 4] = [
     "multicast::every_member_of_a_group_gets_a_copy",
-    "multicast::who_left_a_group_gets_nothing_more",
+    "multicast::members_that_left_a_group_receive_nothing",
     "multicast::a_copy_under_another_queue_key_is_dropped",
-    "multicast::what_is_no_group_or_no_datagram_is_refused",
+    "multicast::invalid_groups_and_queue_pairs_are_refused",
 ];
 
 /// A budget that no case exhausts.

@@ -84,7 +84,7 @@ fn tiny_ratios_and_wrong_signs_keep_their_digits() {
 }
 
 #[test]
-fn nothing_is_worst_if_all_rows_are_inside() {
+fn no_row_is_worst_if_all_are_inside() {
     let report = common::report(&[&[(C::SizeBytes, "2000")]], model);
     assert_snapshot!(report.worst_text(4), @"every row that counts is predicted, and inside lo..hi");
 }

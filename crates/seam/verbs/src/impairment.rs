@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happens_is_named() {
+    fn impairments_are_displayed_by_name() {
         let percent = Probability::per_million(10_000);
         let some = Impairment {
             loss: percent,

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_port_cannot_do_is_refused_with_option_value_and_link_layer() {
+    fn unsupported_path_options_are_refused_with_value_and_link_layer() {
         use LinkLayer::{Ethernet, InfiniBand, Iwarp, SharedMemory};
         use PacketMarking::{Full, None as Unmarked, TrafficClass as ClassOnly};
         let level = |n| PathOptions {

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn invalid_probabilities_are_refused() {
         for text in [
             "",
             "%",

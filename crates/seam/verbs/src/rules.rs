@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_writes_local_memory_cannot_be_inline() {
+    fn operations_that_write_local_memory_cannot_be_inline() {
         for operation in OPERATIONS {
             let inline = request(operation, &[]).with_flags(SendFlags::INLINE);
             let is_refused = inline.check_kind(QpType::Rc) == Err(PostErrorCause::InlineRead);

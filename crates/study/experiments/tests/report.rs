@@ -200,7 +200,7 @@ fn a_figure_has_a_point_for_each_of_its_cells() {
 }
 
 #[test]
-fn nothing_measured_is_said_and_not_drawn() {
+fn a_report_without_measurements_says_so() {
     let page = html(&[]);
     let (_, left_out) = page.split_once("id=\"left-out\"").unwrap();
     let left_out = left_out.split_once("</section>").unwrap().0;
@@ -597,7 +597,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(12) })]
 
     #[test]
-    fn whatever_happens_to_cells_there_is_a_report(seed in any::<u64>()) {
+    fn any_outcome_of_cells_gives_a_report(seed in any::<u64>()) {
         let cells = common::study().into_iter().zip(fates(seed));
         let records: Vec<PairRecord> = cells.filter_map(|(record, fate)| befall(record, fate)).collect();
         let page = html(&records);

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_begun_once_the_results_are_not_wanted() {
+    fn no_job_starts_after_the_results_are_dropped() {
         let begun = AtomicUsize::new(0);
         let work = |(): &(), stop: &Stop| {
             begun.fetch_add(1, Ordering::Relaxed);

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_commands_the_terminal_or_fills_it() {
+    fn text_has_no_control_characters_and_bounded_length() {
         assert_eq!(printable("a\x1b[2Jb\r\nc\u{9b}31m "), "a [2Jb  c 31m");
         assert_eq!(printable(&"x".repeat(5000)).chars().count(), LONGEST + 1);
     }

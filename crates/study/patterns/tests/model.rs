@@ -263,7 +263,7 @@ fn waiting_is_timed_where_it_is_asked_for() {
 }
 
 #[test]
-fn who_sleeps_until_events_uses_less_cpu_and_waits_longer() {
+fn events_use_less_cpu_and_take_longer_than_polling() {
     let load = Load {
         timing: Timing::Each,
         ..Load::new(Opcode::Read, 64)
@@ -532,7 +532,7 @@ fn writes(preset: &str, per_qp: u32) -> (f64, f64) {
 }
 
 #[test]
-fn what_a_nic_cannot_keep_of_a_deep_queue_it_reads_again() {
+fn a_nic_reads_evicted_requests_of_a_deep_queue_again() {
     let (reads, fast) = writes("cx3", 8);
     assert!((0.99..1.1).contains(&reads), "{reads}: only the payload");
     let (reads, slow) = writes("cx3", 512);

@@ -123,7 +123,7 @@ fn items_are_renewed_by_the_cores_that_own_them_when_asked() {
 }
 
 #[test]
-fn what_no_memory_can_be_is_refused() {
+fn invalid_memory_parameters_are_refused() {
     for (remote, reason) in [
         (
             items(&[4], 1.0, 0.0),

@@ -206,7 +206,7 @@ fn batches_grow_with_the_load_and_save_posts() {
 }
 
 #[test]
-fn what_no_program_can_be_is_refused() {
+fn invalid_program_parameters_are_refused() {
     let mut none = rpc(Service::Sequencer(Asking::Write), Posting::Single);
     none.serving.cores = 0;
     let mut long = rpc(Service::Store(STORE), Posting::Single);

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_draw_is_a_picture_too() {
+    fn an_empty_plot_is_drawn() {
         let empty = Agreement {
             groups: Vec::new(),
             ..agreement(Vec::new())

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compared_is_refused() {
+    fn records_that_cannot_be_compared_are_refused() {
         let mut other = measured("a", &[1.0]);
         other.device.name = "soft@10.0.0.1".to_owned();
         let error = compare(&[measured("a", &[1.0])], &[other]).unwrap_err();

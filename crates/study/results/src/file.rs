@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn records_are_read_as_written() {
         let (_dir, path) = in_new_folder();
         write(&path, &["a", "b"]);
         let outcome = read_records(&path).unwrap();

@@ -179,7 +179,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn nothing_recorded_is_no_figure() {
+    fn an_empty_recorder_has_no_statistics() {
         assert_eq!(LatencyRecorder::new().percentiles(), Latency::default());
     }
 
@@ -230,7 +230,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn what_was_written_is_read_back(values in prop::collection::vec(0..200_000_000_000_000_u64, 0..200)) {
+        fn histograms_are_read_as_written(values in prop::collection::vec(0..200_000_000_000_000_u64, 0..200)) {
             let written = recorder(&values);
             let read = LatencyRecorder::from_histogram(&written.to_histogram(3)).unwrap();
             prop_assert_eq!(written, read);

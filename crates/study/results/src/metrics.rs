@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_no_metrics() {
+    fn metrics_without_measurements_are_none() {
         let size = Bytes::new(1);
         assert_eq!(Metrics::from_samples(Program::Ping, size, &[], None), None);
         let empty = [sample(0, Span::from_us(1)), sample(5, Span::ZERO)];

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_scatters_is_unsettled_and_what_does_not_is_missed() {
+    fn scattered_rows_are_unsettled_and_steady_ones_are_missed() {
         let near = |ratios: [f64; 5]| verdict(Limit::Near(0.03), ratios.map(|ratio| 2.0 * ratio));
         assert_eq!(near([0.5, 0.9, 1.02, 1.3, 2.0]), Verdict::Met);
         assert_eq!(near([0.9, 1.0, 1.1, 1.2, 1.3]), Verdict::Unsettled);

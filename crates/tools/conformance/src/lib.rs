@@ -198,9 +198,9 @@ macro_rules! for_each_case {
             ];
             multicast: [
                 every_member_of_a_group_gets_a_copy,
-                who_left_a_group_gets_nothing_more,
+                members_that_left_a_group_receive_nothing,
                 a_copy_under_another_queue_key_is_dropped,
-                what_is_no_group_or_no_datagram_is_refused,
+                invalid_groups_and_queue_pairs_are_refused,
             ];
             local: [
                 a_wrong_lkey_is_a_local_protection_error,

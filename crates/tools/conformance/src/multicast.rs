@@ -112,7 +112,7 @@ pub fn every_member_of_a_group_gets_a_copy<S: Station>(fixture: Fixture<'_, S>) 
 
 /// A detached queue pair receives nothing more, even if it was attached twice, and cannot be detached again
 /// (ibv_detach_mcast(3)).
-pub fn who_left_a_group_gets_nothing_more<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+pub fn members_that_left_a_group_receive_nothing<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let (a, b, c) = (
         Node::new(fixture)?,
         Node::new(fixture)?,
@@ -152,7 +152,7 @@ pub fn a_copy_under_another_queue_key_is_dropped<S: Station>(fixture: Fixture<'_
 }
 
 /// Only UD queue pairs can be in a group, and only a group's GID names one (IBTA vol. 1, 11.3.1).
-pub fn what_is_no_group_or_no_datagram_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+pub fn invalid_groups_and_queue_pairs_are_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let a = Node::new(fixture)?;
     let group = new_group(&a);
     attach(&a, group)?;

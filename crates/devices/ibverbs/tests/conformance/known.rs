@@ -98,7 +98,10 @@ const RXE: &[Known] = &[
     ),
     departs("datagram::unsignaled_datagrams_take_slots", SLOTS),
     stalls("multicast::every_member_of_a_group_gets_a_copy", NO_COPY),
-    stalls("multicast::who_left_a_group_gets_nothing_more", NO_COPY),
+    stalls(
+        "multicast::members_that_left_a_group_receive_nothing",
+        NO_COPY,
+    ),
     stalls(
         "multicast::a_copy_under_another_queue_key_is_dropped",
         NO_COPY,

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_timeout_or_count_is_refused_by_name() {
+    fn invalid_timeouts_and_counts_are_refused_by_name() {
         for text in ["0", "32", "256", "0s", "-1", "1 hour", "9000s", ""] {
             let refused = text.parse::<AckTimeout>().unwrap_err().to_string();
             assert!(refused.starts_with(&format!("invalid timeout '{text}': ")));

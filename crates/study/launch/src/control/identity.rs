@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_parts_two_processes_is_named() {
+    fn processes_that_cannot_share_memory_are_told_why() {
         let here = Identity {
             boot_id: Some("b".to_owned()),
             pid_namespace: 1,

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_no_number_are_no_figures() {
+    fn only_positive_numbers_are_figures() {
         assert!(ensure_figure("adverb", 0.5).is_ok());
         for figure in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(ensure_figure("adverb", figure).is_err(), "{figure}");

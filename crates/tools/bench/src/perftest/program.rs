@@ -175,7 +175,7 @@ mod tests {
 ";
 
     #[test]
-    fn what_a_latency_test_says_and_what_its_samples_say() {
+    fn latency_tests_and_their_samples_are_parsed() {
         let latency = parse_latency(LATENCY).unwrap();
         assert_eq!((latency.max, latency.largest()), (69.13, 1299.26));
         assert_eq!((latency.typical, latency.median()), (30.85, 33.4045));

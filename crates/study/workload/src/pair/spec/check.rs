@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_range_is_taken() {
+    fn values_in_range_are_accepted() {
         for cell in [
             blast(|_| {}),
             blast(|p| p.signal = Signaling::Every(16)),
