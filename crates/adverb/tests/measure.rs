@@ -562,7 +562,7 @@ fn no_space_for_memory_is_one_line_that_names_the_place_and_the_remedy() {
     }
 }
 
-/// They failed, one after the other, and their number came at the end.
+/// They failed, one after the other, and their number was printed at the end.
 #[test]
 fn cells_that_do_not_fit_into_memory_are_named_at_the_start_and_not_run() {
     let place = Place::new();

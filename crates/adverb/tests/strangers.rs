@@ -1,4 +1,4 @@
-//! Who else may be on the other end of the control connection: noise, another version, a liar.
+//! Strangers at the other end of the control connection: noise, another version, false statements.
 
 mod common;
 

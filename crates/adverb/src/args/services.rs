@@ -128,7 +128,7 @@ pub(crate) enum KvBy {
     Memory,
 }
 
-/// Who changes an item of a store that clients READ.
+/// The side that changes items of a store that clients READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KvPuts {
     Lock,

@@ -259,7 +259,7 @@ fn perform(act: Act, end: &End, qp: SoftQp, survivor: Address) {
 // ---------------------------------------------------------------------------------------------
 // The survivor
 
-/// Who outlives all victims of a test.
+/// The process that outlives all victims of a test.
 struct Scene {
     end: End,
     bystander: End,
@@ -522,7 +522,7 @@ const DEPTH: u64 = 16;
 const BLAST_ROOM: u64 = 512;
 /// Where the messages to the peer are built.
 const OUTGOING: u64 = DEPTH * BLAST_ROOM;
-/// Where the peer's WRITEs go.
+/// The memory that the peer writes to.
 const WRITTEN_TO: u64 = 2 * OUTGOING;
 
 impl<'a> Blast<'a> {

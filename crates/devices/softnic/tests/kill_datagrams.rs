@@ -1,6 +1,6 @@
-//! A process that dies while it sends to a UD queue pair which others send to as well: the queue
-//! pair goes on, every message is whole, nobody sleeps on one, and no cell stays lost. The same where
-//! the queue pair takes its receives from a shared receive queue.
+//! A process that dies while it sends to a UD queue pair that others send to as well: the queue pair
+//! keeps receiving, every message is whole, no wake-up is lost, and every cell is reclaimed. The same
+//! with a shared receive queue.
 //!
 //! As in `kill.rs`, the *victim* is a child process, stepped to any instruction of one send, or
 //! killed under load in all its threads. A *bystander* sends to the same queue pair.
@@ -34,7 +34,7 @@ const ROOM: u64 = 4096;
 const LOAD_LENGTH: u64 = 3600;
 const LOAD_SENDERS: u64 = 100;
 const GRH: u64 = 40;
-/// Who sends, besides victims.
+/// The senders that are not victims.
 const BYSTANDER: u64 = 2;
 /// Threads of a victim under load: most are stopped anywhere in a send at any time.
 const THREADS: u64 = 24;
@@ -385,8 +385,8 @@ fn cells_of_the_dead_come_back() {
 /// Messages of a victim before it is killed, at most.
 const LOAD: u64 = 1_500;
 
-/// Serves the bystander and the victim until `is_enough` of the messages that have come of the victim;
-/// how many those are.
+/// Serves the bystander and the victim until `is_enough` messages of the victim have arrived; returns
+/// their number.
 fn under_load(
     server: &mut Server<'_>,
     bystander: &mut Client<'_>,

@@ -1,5 +1,5 @@
 //! A process that dies while it sends to a queue pair which takes its receives from a shared queue:
-//! the other queue pairs of the queue go on, and no receive is lost to them.
+//! the other queue pairs of the queue keep receiving, and no receive is lost.
 //!
 //! As in `kill.rs`, the *victim* is a child process, stepped to any instruction of one send, and a
 //! *bystander* sends to another queue pair of the same queue. RC: the receive that the victim held

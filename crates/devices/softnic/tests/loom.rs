@@ -538,7 +538,7 @@ fn each_receive_gets_one_message_of_two_senders_whole() {
         taken = taken.or_else(|| inbox.take(first));
         let by = taken.expect("one of the two finds the first receive") as usize - 1;
         assert_eq!(sent[by], Some(first));
-        // The other one came too early or late for the second receive, or got it.
+        // The other sender was too early or too late for the second receive, or used it.
         let other = inbox.take(first + 1);
         assert_eq!(other.map(|n| n as usize - 1), sent[1 - by].map(|_| 1 - by));
     });
@@ -649,7 +649,7 @@ fn each_shared_receive_is_taken_once_in_order_and_the_owner_knows_by_whom() {
         let taken = requesters.map(|requester| requester.join().unwrap());
         let mut positions: Vec<_> = taken.iter().flatten().map(|t| t.position).collect();
         positions.sort_unstable();
-        // Who came before the second was posted may have found none; never both of them.
+        // A sender may find no receive before the second is posted, but not both senders.
         assert!(positions == [1, 2] || positions == [1], "{positions:?}");
         for (ticket, holder) in taken.iter().zip([5, 6]) {
             if let Some(ticket) = ticket {

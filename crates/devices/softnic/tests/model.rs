@@ -332,7 +332,7 @@ struct Progress {
     sends_retired: usize,
     receives_posted: usize,
     receives_done: usize,
-    /// Requests of the batch whose completion is to come.
+    /// Requests of the batch that have not completed.
     signaled: VecDeque<usize>,
 }
 

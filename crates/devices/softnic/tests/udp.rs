@@ -398,7 +398,7 @@ fn a_peer_that_is_killed_exceeds_the_retries() {
         let elapsed = begin.elapsed();
         assert!(elapsed >= retry_time / 2, "{elapsed:?}");
         assert_eq!(qp.state(), QpState::Err);
-        // The dead peer's files go with the next one to open its address.
+        // The next process that opens the dead peer's address removes its files.
         drop(End::of(SoftDevice::at(ip(8, 2)), MEMORY));
     });
 }

@@ -1,5 +1,5 @@
 //! The conformance suite with the two ends at different addresses. Each case has a network of its
-//! own, as packets of one that ended might be taken for those of the next.
+//! own, because late packets of one case could reach the next.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU8, Ordering};

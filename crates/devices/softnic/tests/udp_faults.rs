@@ -1,5 +1,5 @@
-//! What a UDP port makes of a peer that dies, stops or comes back as another, of a wire that is cut, of
-//! full sockets, and of peers that are not there: the completion status of the specification, in time.
+//! A peer that dies, stops or is replaced by another, a link that is cut, full sockets, and peers that do
+//! not exist: requests complete with the status of the specification, in time.
 
 #![allow(unsafe_code)]
 
@@ -325,7 +325,7 @@ fn packets_to_a_process_that_is_gone_do_nothing_to_the_next_one_at_its_address()
             old.end.mr.write(0, &[0xee; 8]).unwrap();
             let mut numbers = vec![first.qpns[0]];
             first.kill();
-            // It tries for seconds, while two others come in turn.
+            // It retransmits for seconds, while two other ports use the address one after the other.
             (0..4).for_each(|id| old.write(0, id, (0, LENGTH)));
             for _ in 0..2 {
                 let mut next = Peer::start(&network, MEMORY, 1);

@@ -1,5 +1,5 @@
-//! A stream over UDP while somebody forges packets with the address of its peer: it goes on, and what it
-//! sends again is bounded by the number of forged packets and of go-backs. Times are not looked at.
+//! A stream over UDP under packets forged with its peer's address: it continues, and the number of its
+//! retransmissions is bounded by the numbers of forged packets and of go-backs. No time is measured.
 
 #![allow(unsafe_code)]
 

@@ -50,7 +50,7 @@ impl Pair {
         Pair { a, b, qp_a, qp_b }
     }
 
-    /// The completions of a batch, of which so many are receives. This thread drives both sides: where
+    /// The completions of a batch, with this number of receives. This thread drives both sides: where
     /// the machine has other work, neither waits for the other's engine.
     fn finish(&self, receives: usize) -> (Vec<WorkCompletion>, Vec<WorkCompletion>) {
         let (mut sent, mut received) = (Vec::new(), Vec::new());

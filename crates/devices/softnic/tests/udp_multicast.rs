@@ -1,5 +1,5 @@
 //! Multicast groups between processes and hosts. The rules of groups are in the conformance suite
-//! (`udp_conformance`); here is who shares the group's UDP port, and what crosses a wire.
+//! (`udp_conformance`); here several programs share the group's UDP port, and packets cross a wire.
 
 #![allow(unsafe_code)]
 
@@ -223,7 +223,7 @@ fn members_on_both_hosts(
         [near, far, fellow]
             .iter()
             .for_each(|member| member.expect(far.qp.qpn(), 77));
-        // What came for others had time to come here, too.
+        // A copy for another group would have arrived here by now.
         network.on(0, || sender.send(there, 88));
         other.expect(sender.qp.qpn(), 88);
         assert!(other.end.poll().is_empty());

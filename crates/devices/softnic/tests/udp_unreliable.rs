@@ -173,7 +173,7 @@ fn a_stranger_at_the_own_address_gets_datagrams_over_udp() {
 
 const FOREIGN: &str = "another_users_datagrams_at_the_own_address_come_and_go_over_udp";
 
-/// Another user's: sends each datagram back to where it came from. Ends with the test.
+/// The program of another user: returns each datagram to its sender. Ends with the test.
 fn echo(_: &str) {
     let node = Node::new(7, 1);
     (0..RECEIVES).for_each(|n| post_receive(&node.end, &node.qp, n));

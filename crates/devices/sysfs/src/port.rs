@@ -26,7 +26,7 @@ pub struct Port {
     pub lid: Lid,
     /// The table of GIDs, by index, without the empty entries.
     pub gids: Vec<GidEntry>,
-    /// The network interface that its packets go through, or that IP over InfiniBand made of it; none
+    /// The network interface that sends its packets, or that IP over InfiniBand made of it; none
     /// where there is none or it is in another network namespace.
     pub netdev: Option<String>,
 }

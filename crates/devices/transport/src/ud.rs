@@ -51,7 +51,7 @@ pub struct UdDestination<A> {
 pub struct Datagram<'a> {
     /// Its bytes.
     pub payload: &'a [u8],
-    /// The queue pair that it came from.
+    /// The queue pair that sent it.
     pub src_qp: Qpn,
     /// Immediate data.
     pub imm: Option<Imm>,

@@ -195,7 +195,7 @@ fn an_invalid_request_ends_the_peers_too() {
 
 // --- lengths (9.7.4.1)
 
-/// The header of a packet for B whose length does not go with it.
+/// The header of a packet for B whose opcode does not fit its length.
 fn header(opcode: Opcode, ahead: u32) -> Bth {
     Bth::new(opcode, config(Side::B).qpn, lab_first().advance(ahead))
 }
@@ -509,7 +509,7 @@ fn an_answer_that_is_lost_again_is_asked_for_again_without_waiting() {
         assert_eq!(lab.a.qp.counters().timeouts, 0);
         assert_eq!(lab.a.qp.counters().go_backs, u64::from(losses));
     }
-    // Behind the last packet nothing comes that would show its loss.
+    // No packet follows the last one, so nothing shows its loss.
     let (asked, lab) = reads_while_losing(11, 2, 7);
     assert_eq!((asked, lab.a.qp.counters().timeouts), (3, 2));
 }
@@ -525,7 +525,7 @@ fn after_a_timeout_a_missing_answer_is_asked_for_again_without_waiting() {
         let at = bth.psn.distance_from(lab_first());
         let is_lost = match asked {
             1 => at == 3,
-            // Nothing of it comes.
+            // Every packet of it is lost.
             2 => true,
             3 => at == 3 || at == 4,
             _ => false,
@@ -569,7 +569,7 @@ fn an_implied_nak_takes_a_retry() {
     }
 }
 
-/// An acknowledgement behind a missing answer comes as often as the peer is asked for one.
+/// An acknowledgement behind a missing response is repeated as often as the requester asks for one.
 #[test]
 fn repeated_acknowledgements_are_one_implied_nak() {
     let mut lab = quiet();

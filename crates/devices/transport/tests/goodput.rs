@@ -5,9 +5,9 @@ mod lab;
 
 use lab::goodput::{Kind, LOSSES, Row, TIMEOUT, figures, table};
 
-/// What a packet of a WRITE stream takes on average, by go-back-N: its time on the link; if it is lost,
-/// the way of the refusal that the next packet brings about, and back; if the refusal or the packet that
-/// is sent again is lost too, a timeout, because the responder refuses a packet once.
+/// The mean time of a packet of a WRITE stream with go-back-N: its time on the link; if it is lost, a round
+/// trip, because the next packet causes a sequence NAK; if the NAK or the retransmission is lost too, a
+/// timeout, because the responder sends one NAK for a packet.
 fn expected(row: &Row, lossless: f64, loss: u64) -> f64 {
     let p = loss as f64 / 1e4;
     let payload = row.size.min(row.mtu.bytes().get() as usize) as f64;

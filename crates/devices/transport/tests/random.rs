@@ -37,7 +37,7 @@ fn seeds() -> std::ops::Range<u64> {
     }
 }
 
-/// Runs these seeds and gives what came of them, or the first that fails.
+/// Runs these seeds; returns the totals, or the first seed that fails.
 fn all(seeds: impl Iterator<Item = u64>) -> Result<Sums, u64> {
     let mut sums = Sums::default();
     for seed in seeds {

@@ -165,7 +165,7 @@ fn a_sequence_error_that_comes_again_sends_nothing_again() {
 }
 
 /// Soft-RoCE refuses a SEND without a receive, and reports the packet behind it as out of sequence, which may
-/// come after the SEND was sent again. Once that took a retry each time.
+/// arrive after the retransmission of the SEND. Each such NAK used to consume a retry.
 #[test]
 fn sequence_errors_of_a_receiver_that_is_not_ready_take_no_retry_in_the_end() {
     let timer = RnrTimer::new(1).unwrap();

@@ -139,7 +139,7 @@ fn a_write_that_is_refused_gives_its_receive_back() {
     let queue = Queue::default();
     let mut lab = lane(&queue);
     queue.post(1, 8);
-    // The first packet is let through; before the last the region is gone.
+    // The first packet is let through; before the last the region is deregistered.
     lab.rule(|s| match s.headers.bth.opcode.position().ends() {
         true => Fate::Delay(lab::FLIGHT),
         false => Fate::Pass,

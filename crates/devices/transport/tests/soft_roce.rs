@@ -120,7 +120,7 @@ impl Memory for Anywhere {
     }
 }
 
-/// A queue pair whose packets go to `peer`, both directions of which begin at `psn`.
+/// A queue pair connected to `peer`; both directions begin at `psn`.
 fn rc(own: Qpn, peer: Qpn, psn: Psn) -> RcQp {
     let config = RcConfig {
         qpn: own,

@@ -143,7 +143,7 @@ fn received(lab: &Lab<UcQp>) -> Vec<(u64, u8)> {
     lab.b.completions.iter().map(first).collect()
 }
 
-/// Duplicates are for who sends over a network that makes them (9.8.2.2: the number only tells whether a
+/// Duplicates matter only in a network that makes them (9.8.2.2: the number only tells whether a
 /// packet is missing within its message).
 #[test]
 fn a_packet_that_comes_twice_begins_a_message_twice() {
@@ -392,7 +392,7 @@ fn a_packet_of_an_unknown_opcode_is_missing_to_its_message() {
         dest_qp: lab::config(Side::B).qpn,
         psn: first.advance(ahead),
     };
-    // The second packet comes as something else.
+    // The second packet is replaced by another one.
     lab.rule(move |s| match s.headers.bth.psn == first.advance(1) {
         true => Fate::Drop,
         false => Fate::Pass,

@@ -278,7 +278,7 @@ params! {
         rx_ns: Span = 0.0..=100000.0;
         /// Processing units; queue pairs are bound to them in turn.
         processing_units: u32 = 1..=4096;
-        /// Time for which a request that came by MMIO occupies its queue pair's processing unit.
+        /// Time for which a request written by MMIO occupies its queue pair's processing unit.
         unit_wqe_ns: Span = 0.0..=100000.0;
         /// Additional time for which a request that the NIC fetched occupies it.
         unit_fetch_ns: Span = 0.0..=100000.0;

@@ -44,9 +44,9 @@ pub enum Grade {
 pub enum Plan {
     /// The metric of an experiment.
     Plain(Box<Experiment>),
-    /// The metric of the first divided by that of the second.
+    /// The first metric divided by the second.
     Ratio(Box<Pair>),
-    /// The metric of the first minus that of the second, in nanoseconds.
+    /// The first metric minus the second, in nanoseconds.
     Delta(Box<Pair>),
 }
 

@@ -215,7 +215,7 @@ fn refuse<T: fmt::Display>(
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathOptionError {
-    /// The path MTU exceeds that of the port.
+    /// The path MTU exceeds the port's active MTU.
     #[error(
         "path MTU {path_mtu}: this device's port carries packets of at most {max}; choose a smaller one"
     )]
@@ -235,7 +235,7 @@ pub enum PathOptionError {
         /// The highest.
         max: ServiceLevel,
     },
-    /// The rate exceeds that of the link.
+    /// The rate exceeds the link's.
     #[error(
         "rate {rate} ({} Mb/s): this device's link signals {max_mbps} Mb/s; choose a lower rate, or a model",
         rate.signalled_mbps()

@@ -1,6 +1,6 @@
 //! Speeds of InfiniBand links.
 //!
-//! Source: IBTA volume 2 (lanes and line codes), and its roadmap for NDR and XDR. All rates are those of four lanes
+//! Source: IBTA volume 2 (lanes and line codes), and its roadmap for NDR and XDR. All rates are for four lanes
 //! in one direction.
 
 use std::fmt;

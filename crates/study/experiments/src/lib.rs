@@ -168,7 +168,7 @@ impl FromStr for StudyId {
 pub struct FigureId(&'static str);
 
 impl FigureId {
-    /// Returns the names of all figures, without those of panels.
+    /// Returns the names of all figures, without panels.
     pub fn all() -> impl Iterator<Item = FigureId> {
         figures().map(|figure| FigureId(figure.spec.id))
     }

@@ -202,7 +202,7 @@ pub(crate) struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Adds the cells of a figure, or of those of its panels that are named.
+    /// Adds the cells of a figure, or only of its named panels.
     ///
     /// # Errors
     /// Why the device does none of them.

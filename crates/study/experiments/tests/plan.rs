@@ -43,7 +43,7 @@ fn paper_caps() -> DeviceCaps {
 
 /// Cells of figures and panels in the profiles quick, paper and full on that device.
 const CELLS: [(&str, [usize; 3]); 20] = [
-    // 11 sizes, of which 10 are inline, by 2 operations and 2 ways of waiting.
+    // 11 sizes (10 of them inline) by 2 operations and 2 ways of waiting.
     ("fig1", [44, 84, 148]),
     ("fig1b", [44, 84, 148]),
     // 11 sizes by 4 operations and 2 ways of waiting, and 10 inline sizes by 2 operations.

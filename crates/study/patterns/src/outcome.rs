@@ -128,7 +128,7 @@ impl Job {
     }
 }
 
-/// Returns the times of the active role's steps and of those of all passive roles together.
+/// Returns the times of the active role's steps, and of all passive roles' steps together.
 fn connected(connect: &Connect, tallies: &[&ConnectTally]) -> Outcome {
     let mut passive = ConnectTally::default();
     let (active, others) = tallies.split_first().expect("an active role");

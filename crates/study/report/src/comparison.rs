@@ -42,7 +42,7 @@ pub fn means(change: &Change) -> (String, String) {
     (text(change.before), text(change.after))
 }
 
-/// What the comparison comes to, in one paragraph.
+/// The result of the comparison, in one paragraph.
 pub fn summary(comparison: &Comparison) -> String {
     let changes = &comparison.changes;
     let count = |verdict| changes.iter().filter(|c| c.verdict == verdict).count();

@@ -1,11 +1,11 @@
-//! What the devices counted in the cells: which counters moved, how much, and where most.
+//! Device counters that changed in the cells: by how much, and in which cell most.
 
 use std::collections::BTreeMap;
 
 use adverb_results::{DeviceRef, PairRecord};
 
-/// Parts of names that the kernel's drivers and InfiniBand give to what should not happen: losses,
-/// retransmissions, receivers that were not ready, congestion, broken links.
+/// Parts of the names of counters that indicate problems: losses, retransmissions, receivers that were not ready,
+/// congestion, broken links.
 const TROUBLE: [&str; 17] = [
     "err",
     "retr",
@@ -26,7 +26,7 @@ const TROUBLE: [&str; 17] = [
     "violation",
 ];
 
-/// A counter that moved in some cells of a device.
+/// A counter that changed in some cells of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Moved<'a> {
     pub(crate) device: &'a DeviceRef,
@@ -35,19 +35,19 @@ pub(crate) struct Moved<'a> {
     /// Sums over the cells.
     pub(crate) active: u64,
     pub(crate) passive: u64,
-    /// In how many cells it moved.
+    /// Number of cells in which it changed.
     pub(crate) cells: usize,
-    /// The cell in which it moved most.
+    /// The cell in which it changed most.
     pub(crate) most: &'a str,
     most_by: u64,
 }
 
-/// Whether a counter of this name counts what should not happen.
+/// Whether a counter of this name indicates problems.
 pub(crate) fn is_trouble(name: &str) -> bool {
     TROUBLE.iter().any(|part| name.contains(part))
 }
 
-/// The counters that moved: trouble first, then by name.
+/// Returns the counters that changed: indicators of problems first, then by name.
 pub(crate) fn moved<'a>(records: &[&'a PairRecord]) -> Vec<Moved<'a>> {
     let mut all: BTreeMap<(&DeviceRef, &str), Moved<'a>> = BTreeMap::new();
     for record in records {
@@ -86,7 +86,7 @@ fn by_name(record: &PairRecord) -> BTreeMap<&str, (u64, u64)> {
     both
 }
 
-/// How many cells moved a counter of what should not happen.
+/// Returns the number of cells in which an indicator of problems changed.
 pub(crate) fn troubled_cells(records: &[&PairRecord]) -> usize {
     let troubled = |r: &&&PairRecord| by_name(r).into_keys().any(is_trouble);
     records.iter().filter(troubled).count()

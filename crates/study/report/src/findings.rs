@@ -25,7 +25,7 @@ pub struct Finding {
     pub device: Option<String>,
     /// In words, with figures and units.
     pub sentence: String,
-    /// The cells it was computed from; nothing else went into it.
+    /// The cells that it was computed from.
     pub evidence: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
 //! Records to a report: plots, tables and findings in plain sentences.
 //!
 //! A pure function of its input: the same records and [`Meta`] give the same bytes. Nothing here
-//! reads a file, a clock or the network, and the page that comes out asks for nothing either.
+//! reads a file, a clock or the network, and its page needs no other file.
 //!
 //! The crate knows no experiment: each declares a [`Chapter`] with its figures and findings. Data flow from
 //! `cells` (the measured cells, with spread) to `figure` (panels, series, points), `plot` (SVG) and `page`
@@ -131,7 +131,7 @@ impl<'a> Report<'a> {
         findings::advice(&self.records, &self.chapters)
     }
 
-    /// Judges the claims of all studies on each device; without the studies of which the records answer none.
+    /// Judges the claims of all studies on each device; except studies that the records do not concern.
     pub fn claims(&self) -> Vec<claims::Assessment<'static>> {
         let ledgers = self.chapters.iter().filter_map(|chapter| chapter.ledger);
         let assessed = ledgers.flat_map(|ledger| claims::assess(ledger, &self.records));

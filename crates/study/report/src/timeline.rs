@@ -1,4 +1,4 @@
-//! What goes on when: bars in lanes over time, as one SVG file that needs no other.
+//! Timelines: bars in lanes over time, as one SVG file that needs no other.
 //!
 //! Input is what a caller has traced; nothing is computed here but places.
 
@@ -211,7 +211,7 @@ mod tests {
         assert!(svg.contains("one &amp; two"), "{svg}");
         // 0 to 50 of 100 ns is the first half of 120..944.
         assert!(svg.contains(r#"x="120.0" y="64" width="412.0""#), "{svg}");
-        // What goes on beyond the end is cut there: 60 to 100 ns.
+        // Bars beyond the end are cut there: 60 to 100 ns.
         assert!(svg.contains(r#"x="614.4" y="69" width="329.6""#), "{svg}");
         assert_eq!(svg.matches("class=\"handover\"").count(), 1);
         assert_eq!(svg, timeline().svg());

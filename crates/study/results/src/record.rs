@@ -459,7 +459,7 @@ pub struct Metrics {
     pub repetitions: Vec<Repetition>,
     /// Distribution of the sampled latencies.
     pub histogram: Option<Histogram>,
-    /// What arrived of the messages of a `blast` over UC or UD, of which the other figures are; `None` if nothing
+    /// The messages of a `blast` over UC or UD that arrived, which the other figures count; `None` if nothing
     /// can be lost, or if the receiver does not learn of messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Delivery>,

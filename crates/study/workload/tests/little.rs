@@ -53,7 +53,7 @@ fn check_pair(spec: &CellSpec) {
         .unwrap()
         .mean_ns();
     let rate = metrics.messages_per_s.unwrap().per_second();
-    // The record's rate of a READ ping is in rounds, whose latency is halved as that of others.
+    // The record's rate of a READ ping counts rounds, and its latency is halved as in other pings.
     let rounds = match (spec.program, spec.params.op) {
         (adverb_results::Program::Ping, Opcode::Read) => 2.0,
         _ => 1.0,

@@ -30,7 +30,7 @@ const CALLS: u32 = 10_000;
 enum Role {
     /// Sends each message back.
     Mirror,
-    /// Takes what comes, and answers its end by a byte.
+    /// Receives a stream, and answers its end by a byte.
     Sink,
 }
 
@@ -138,7 +138,7 @@ fn polled(stream: TcpStream) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Receives until `into` is full or the other side sends no more; returns how much came.
+/// Receives until `into` is full or the other side sends no more; returns the number of bytes received.
 fn receive(stream: &mut TcpStream, into: &mut [u8]) -> Result<usize> {
     let mut received = 0;
     while received < into.len() {

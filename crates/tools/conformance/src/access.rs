@@ -23,9 +23,9 @@ fn operations(at: RemoteAddress) -> [Operation; 3] {
 }
 
 /// `operation` of A is refused as it has to be (IBTA vol. 1, 9.9.2, 9.9.3): the requests before it
-/// are done, it fails, those behind it, posted before and after, are flushed in order; both queue
-/// pairs go to ERR, receives of B are flushed, but that the first may tell of the fault instead, and
-/// no memory changes.
+/// are done, it fails, and all later ones, whether posted before or after the failure, are flushed in
+/// order. Both queue pairs enter ERR. Receives of B are flushed, except that the first may report the
+/// error instead. No memory changes.
 fn refused<S: Station>(pair: &Pair<'_, S>, operation: Operation, statuses: &[WcStatus]) {
     let (a, b) = (&pair.a, &pair.b);
     a.fill(1);

@@ -60,7 +60,7 @@ pub fn datagrams_arrive_behind_forty_bytes_and_tell_their_source<S: Station>(
     Ok(())
 }
 
-/// The header before a datagram names the ports that it came from and to: as a global routing header,
+/// The header before a datagram names its source and destination ports: as a global routing header,
 /// or (RoCE v2 over IPv4) as an IPv4 header in its last 20 bytes (IBTA vol. 1, 8.3; annex A17.4.5.2).
 pub fn the_header_before_a_datagram_names_both_ports<S: Station>(
     fixture: Fixture<'_, S>,

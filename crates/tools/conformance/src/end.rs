@@ -191,8 +191,8 @@ impl<'s, S: Station> End<'s, S> {
         expect_nothing(self.station, &[&self.send_cq, &self.recv_cq]);
     }
 
-    /// Takes what had completed before a RESET, where it is still there, and sees that nothing
-    /// more comes.
+    /// Takes what had completed before a RESET, where it is still there, and checks that no
+    /// other completion follows.
     #[track_caller]
     pub fn forget_completions(&self) {
         for cq in [&self.send_cq, &self.recv_cq] {
@@ -278,7 +278,7 @@ pub fn completions<S: Station>(station: &S, cq: &Cq<S>, count: usize) -> Vec<Wor
     found
 }
 
-/// Polls for at most `patience`; returns how many completions came.
+/// Polls for at most `patience`; returns the number of completions.
 #[track_caller]
 pub(crate) fn poll<S: Station>(
     station: &S,

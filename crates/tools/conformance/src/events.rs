@@ -37,7 +37,7 @@ pub fn an_armed_queue_raises_one_event_that_names_it<S: Station>(
     Ok(())
 }
 
-/// A completion that came before the arming raises no event; polling after arming finds it
+/// A completion from before the arming raises no event; polling after arming finds it
 /// (ibv_req_notify_cq(3), IBTA vol. 1, 11.4.2.2).
 pub fn a_completion_before_arming_raises_nothing<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let pair = Pair::new(fixture);
@@ -61,7 +61,7 @@ pub fn an_unarmed_queue_raises_nothing<S: Station>(fixture: Fixture<'_, S>) -> V
     Ok(())
 }
 
-/// Completions of sends raise events too, those of unsignaled ones do not exist (IBTA vol. 1,
+/// Completions of sends raise events too, unsignaled sends have no completions (IBTA vol. 1,
 /// 11.4.2.2, 10.7.3.1).
 pub fn send_completions_raise_events<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let pair = Pair::new(fixture);

@@ -66,7 +66,7 @@ pub fn objects_are_dropped_in_any_order_while_requests_wait<S: Station>(
             came = b.received(1);
         }
         assert_eq!(outcomes(&came), [(9, WcStatus::Success)]);
-        // B's waiting requests end where A's queue pair is gone.
+        // B's waiting requests end when A's queue pair no longer exists.
         if order < 4 {
             retries_exceeded(&b, &setup, 0, &[1, 2, 3, 4]);
         }

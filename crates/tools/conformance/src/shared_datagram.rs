@@ -170,9 +170,9 @@ pub fn a_datagram_without_a_shared_receive_is_dropped<S: Station>(
     Ok(())
 }
 
-/// Of two datagrams for one receive the second is lost, though a receive is posted after it and before
-/// anybody polls. That both have come is told by a third one, to a queue pair that has a receive of
-/// its own (IBTA vol. 1, 9.8.3.1).
+/// The second of two datagrams for one receive is lost, even if another receive is posted before the first
+/// poll. A third datagram, to a queue pair with its own receive, shows that both have arrived (IBTA vol. 1,
+/// 9.8.3.1).
 pub fn a_datagram_takes_no_receive_that_was_posted_after_it<S: Station>(
     fixture: Fixture<'_, S>,
 ) -> Verdict {
@@ -256,9 +256,9 @@ pub fn a_shared_receive_too_small_for_its_datagram_fails_its_queue_pair_alone<S:
     Ok(())
 }
 
-/// A queue pair that fails, or is reset, flushes no shared receive: what came before stays a success,
-/// what comes later is dropped, the others go on, and so does itself when it was brought back (IBTA
-/// vol. 1, 10.2.9, 10.3.1).
+/// A queue pair that fails or is reset flushes no shared receive: earlier datagrams complete successfully,
+/// later ones are dropped, the other queue pairs keep receiving, and so does this one after it has been
+/// brought back to RTS (IBTA vol. 1, 10.2.9, 10.3.1).
 pub fn a_failing_datagram_queue_pair_leaves_the_receives<S: Station>(
     fixture: Fixture<'_, S>,
 ) -> Verdict {

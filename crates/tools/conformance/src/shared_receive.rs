@@ -169,8 +169,8 @@ pub fn a_queue_pair_with_a_shared_queue_refuses_receives<S: Station>(
     Ok(())
 }
 
-/// A queue pair that fails flushes nothing that it has not taken: the others go on with it (IBTA
-/// vol. 1, 10.2.9).
+/// A queue pair that fails flushes only receives that it has taken: the other queue pairs use the
+/// rest (IBTA vol. 1, 10.2.9).
 pub fn a_failing_queue_pair_leaves_the_receives<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let bed = Bed::new(fixture)?;
     let (one, other) = (bed.lane(), bed.lane());
@@ -227,7 +227,7 @@ pub fn a_queue_pair_that_was_reset_takes_again<S: Station>(fixture: Fixture<'_, 
 }
 
 /// A message longer than the shared receive that it took fails its connection with that receive; the
-/// other connections go on with the others (IBTA vol. 1, 9.7.4.1.6, 9.9.3).
+/// other connections keep using the other receives (IBTA vol. 1, 9.7.4.1.6, 9.9.3).
 pub fn a_message_too_long_for_its_shared_receive_fails_alone<S: Station>(
     fixture: Fixture<'_, S>,
 ) -> Verdict {

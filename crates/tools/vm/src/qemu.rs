@@ -19,8 +19,8 @@ use crate::protocol::{HOST_FILES, PORT};
 /// is. Without HPET the guest's clock is the TSC, which a program reads without leaving it.
 const MACHINE: &str = "q35,usb=off,sata=off,smbus=off,i8042=off,vmport=off,hpet=off";
 
-/// All that QEMU emulates, but for what costs more there than doing without, of which kernel and
-/// programs would think that it is fast: string instructions go byte by byte (`erms`, `fsrm`), carry-less
+/// All that QEMU emulates, except features that are slow there and that the kernel and programs would use
+/// because they are fast elsewhere: string instructions copy byte by byte (`erms`, `fsrm`), carry-less
 /// products, with which CRCs are made, bit by bit (`pclmulqdq`).
 const PROCESSOR: &str = "max,erms=off,fsrm=off,pclmulqdq=off";
 

@@ -1,4 +1,4 @@
-//! The command line: that of a test harness, as cargo gives it, `--device`, and `--first`: which of two
+//! The command line: the arguments that cargo gives a test harness, `--device`, and `--first`: which of two
 //! devices a pair begins with.
 
 use adverb_ibverbs::{Interface, VerbsDevice};

@@ -1,4 +1,4 @@
-//! A device whose contexts are those of one device or of another: what a case does on two devices
+//! A device whose contexts belong to one of two devices: what a case does on two devices
 //! at once.
 
 use adverb_units::{Bytes, Span};
@@ -184,7 +184,7 @@ impl<A: Context, B: Context> Context for Either<A, B> {
 }
 
 /// With more time for answers, where a case has the suite's usual time. On an emulated processor an
-/// answer may take longer, and Soft-RoCE (Linux 6.1) may forget a READ whose answer comes just when
+/// answer may take longer, and Soft-RoCE (Linux 6.1) may forget a READ whose response arrives just when
 /// it repeats the request.
 fn patient(mut attr: QpAttr) -> QpAttr {
     const USUAL: Option<AckTimeout> = AckTimeout::new(14);

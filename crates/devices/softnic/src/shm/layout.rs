@@ -77,7 +77,7 @@ pub(crate) const LENGTH: usize = 1 << 30;
 const _: () = assert!(ARENA.is_multiple_of(4096) && ARENA < LENGTH);
 const _: () = assert!(QP_TABLE.is_multiple_of(4096));
 
-/// Who owns the port.
+/// The process that owns the port.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Header {

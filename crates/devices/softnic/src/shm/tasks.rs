@@ -1,7 +1,7 @@
 //! What other threads ask of the engine: to wake up, and to do work on its thread.
 //!
 //! The engine's thread stays in the network namespace in which the device was opened, wherever the program's
-//! other threads go (`setns`). So sockets are opened there.
+//! other threads move to (`setns`). So sockets are opened there.
 
 use std::fmt;
 use std::fs::File;

@@ -142,13 +142,13 @@ pub fn is_gone(slot: u32) -> bool {
     !device_files().iter().any(|name| name.starts_with(&prefix))
 }
 
-/// Waits until `done`, and returns whether that came about within a minute: longer than a machine of any load
-/// takes for what happens at all.
+/// Waits until `done`, and returns whether it happened within a minute, which is longer than a loaded machine
+/// takes.
 pub fn wait_until(done: impl FnMut() -> bool) -> bool {
     wait_at_most(Duration::from_secs(60), done)
 }
 
-/// Waits until `done`, and returns whether that came about within `patience`.
+/// Waits until `done`, and returns whether it happened within `patience`.
 pub fn wait_at_most(patience: Duration, mut done: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + patience;
     loop {
@@ -391,7 +391,7 @@ impl End {
         }
     }
 
-    /// Polls, and sleeps on the channel in between, until `enough` of all that came.
+    /// Polls, and sleeps on the channel in between, until `enough` of all completions.
     pub fn sleep_until(&self, what: &str, mut enough: impl FnMut(&[WorkCompletion]) -> bool) {
         let mut all = Vec::new();
         loop {

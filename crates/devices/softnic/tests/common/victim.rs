@@ -99,8 +99,8 @@ impl Victim {
         );
     }
 
-    /// Kills it `most` instructions after its first mark, or at its second; how many there are between
-    /// the two, if it came to that.
+    /// Kills it `most` instructions after its first mark, or at its second. Returns the number of instructions
+    /// between the two marks if it reached the second.
     pub fn kill_after(&mut self, traced: Traced, most: Option<u64>) -> Option<u64> {
         let length = match most {
             Some(k) => {

@@ -25,7 +25,7 @@ const SLOTS: usize = 12;
 const GUARD: u8 = 0xee;
 /// Opcodes of RC, UC, UD and of other services that nobody has.
 const UNKNOWN: [u8; 8] = [0x15, 0x18, 0x1f, 0x2c, 0x66, 0x40, 0xa4, 0xff];
-/// Steps until it must have come to rest, or only wait for receive requests.
+/// Number of steps after which it is idle, or waits only for receive requests.
 const STEPS: usize = 2000;
 
 pub struct Hostile {

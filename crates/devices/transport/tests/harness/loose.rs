@@ -1,5 +1,5 @@
-//! UC and UD: messages may be lost, but what arrives is whole, comes from who sent it, once unless the
-//! network repeats packets, and in order unless it repeats or reorders them.
+//! UC and UD: messages may be lost, but those that arrive are whole and name their sender. They arrive once
+//! unless the network repeats packets, and in order unless it repeats or reorders them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ const LONGEST: u64 = 3000;
 /// Length in bytes of the prefix that identifies a message.
 const NAME: usize = 8;
 
-/// What messages go over.
+/// The service that carries messages.
 pub enum Service {
     /// A connection to this queue pair.
     Uc(At),
@@ -196,7 +196,7 @@ fn flags(random: &mut Random) -> SendFlags {
     flags
 }
 
-/// The receive requests of a queue pair that messages go to.
+/// The receive requests of a queue pair.
 pub struct Inbox {
     at: At,
     count: usize,
@@ -268,7 +268,7 @@ impl Inbox {
         assert!(!sure || requests.len() == sent, "not all came");
     }
 
-    /// Who sent a message, and which one it is.
+    /// The sender and number of a message.
     fn identify(&self, c: &Completion, network: &Network) -> (At, usize) {
         if c.work.opcode == WcOpcode::RecvRdmaWithImm {
             let peer = network.peer(self.at).expect("a WRITE needs a connection");
@@ -313,7 +313,7 @@ impl Inbox {
         }
     }
 
-    /// How many messages could have come, and how many did.
+    /// Returns the numbers of messages sent and received.
     pub fn sent_and_received(&self, senders: &[Loose], network: &Network) -> (usize, usize) {
         let sent = senders.iter().map(|sender| sender.to(self.at).count());
         (sent.sum(), self.received(network).count())

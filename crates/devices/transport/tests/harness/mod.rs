@@ -1,5 +1,5 @@
 //! Random operations of several hosts over RC, UC and UD in virtual time, while packets are lost,
-//! repeated, delayed, reordered and damaged; and what must have come of them.
+//! repeated, delayed, reordered and damaged; and checks of the outcome.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod hostile;
@@ -49,7 +49,7 @@ impl Faults {
         }
     }
 
-    /// Whether a packet may come twice, or after a later one.
+    /// Whether a packet may arrive twice, or after a later one.
     fn disorders(&self) -> bool {
         self.duplicate != 0 || self.delay != 0
     }
@@ -90,7 +90,7 @@ pub struct Run {
     left: Vec<Left>,
 }
 
-/// What has come of runs.
+/// Totals over several runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sums {
     /// Operations over RC.
@@ -226,7 +226,7 @@ impl Run {
             .any(|s| matches!(&s.qp, AnyQp::Rc(qp, _) if qp.state() == QpState::Err))
     }
 
-    /// Everything that must have come of it has.
+    /// Checks that every operation has its required outcome.
     pub fn check(&self) {
         for direction in &self.reliable {
             direction.check(&self.network);

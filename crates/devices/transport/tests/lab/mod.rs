@@ -63,9 +63,9 @@ pub struct Sent {
 pub enum Fate {
     Pass,
     Drop,
-    /// It comes twice, the second time later.
+    /// It arrives twice, the second time later.
     Duplicate(Span),
-    /// It comes later, so that others overtake it.
+    /// It arrives later, after packets that were sent after it.
     Delay(Span),
     /// One bit of it is wrong.
     Corrupt(usize),

@@ -131,7 +131,7 @@ impl Root {
         }
     }
 
-    /// Whether the NIC's writes go into the last-level cache.
+    /// Whether the NIC writes to the last-level cache (DDIO).
     pub(crate) fn allocates(&self) -> bool {
         self.flow == Flow::Allocate
     }

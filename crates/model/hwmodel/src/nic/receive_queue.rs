@@ -170,7 +170,7 @@ impl ReceiveQueue {
         self.delivered
     }
 
-    /// Whether `psn` is that of the next request.
+    /// Whether `psn` is the next expected PSN.
     pub(crate) fn expects(&self, psn: Psn) -> bool {
         self.expected == psn
     }

@@ -74,7 +74,7 @@ pub struct AddressVector {
     pub traffic_class: TrafficClass,
     /// Service level of packets to the peer.
     pub service_level: ServiceLevel,
-    /// Rate that packets to the peer are limited to; `None` for that of the link.
+    /// Rate that packets to the peer are limited to; `None` for the link's rate.
     pub static_rate: Option<LinkRate>,
 }
 

@@ -52,7 +52,7 @@ fn round_trip(scope: &Scope<'_>) -> Option<Finding> {
     Some(scope.finding("rank-rtt", "rank-rtt", sentence, evidence))
 }
 
-/// Returns the cells without those of which an event is never awaited.
+/// Returns the cells that wait for events.
 fn waiting<'a>(cells: &Cells<'a>) -> Cells<'a> {
     cells.filter(|r| {
         let is_by_event =

@@ -123,7 +123,7 @@ fn listen(bind: Option<&HostPort>) -> anyhow::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Logs the address, and who can reach it.
+/// Logs the address, and which hosts can reach it.
 fn introduce(address: SocketAddr, desk: &Desk, log: Log) {
     let device = desk.device().map_or_else(
         || "the device that the client names".to_owned(),

@@ -59,7 +59,7 @@ struct Train {
 /// The questions of a client to the owner's core.
 struct Questions {
     slots: Slots,
-    /// Index of the client among those of its core.
+    /// Index of the client among the clients of its core.
     place: u32,
     /// Number of questions so far.
     asked: u64,

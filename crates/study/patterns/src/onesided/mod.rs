@@ -159,7 +159,7 @@ impl OneSided {
         }
     }
 
-    /// Returns the index of a client among those of its owner.
+    /// Returns the index of a client among the clients of its owner.
     fn place(&self, role: RoleId) -> u32 {
         (role.0 - self.owners()) / self.owners()
     }

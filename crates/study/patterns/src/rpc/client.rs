@@ -42,7 +42,7 @@ pub(super) struct Client<'w, S: Station> {
     members: &'w Members<'w, S>,
     rpc: &'w Rpc,
     ends: &'w ClientEnds<S::Context>,
-    /// Index of the client among those of its core.
+    /// Index of the client among the clients of its core.
     place: u32,
     random: Random,
     /// Number of requests so far.

@@ -102,7 +102,7 @@ pub(crate) fn request_bytes(service: &Service, kind: Kind) -> u32 {
 /// A request that a core has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
-    /// Index of the client among those of the core.
+    /// Index of the client among the clients of its core.
     pub(crate) client: u32,
     /// Its number, from 0 for each client.
     pub(crate) number: u64,

@@ -1,6 +1,6 @@
 //! Published experiments on the model: hardware by preset, programs by role.
 //!
-//! Pings run the program of `adverb ping`, services those of `adverb sequencer` and `adverb kv`, and all other
+//! Pings run the program of `adverb ping`, services run `adverb sequencer` and `adverb kv`, and all other
 //! loads are patterns. All run on the load engine of `adverb-workload`, started by `adverb-launch`. Parameters
 //! that the model lacks are refused by name: a prediction never ignores a parameter.
 

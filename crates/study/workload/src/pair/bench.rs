@@ -277,7 +277,7 @@ impl<'s, S: Station> Bench<'s, S> {
 
     /// After a run, checks what this side was given without any completion of its own, if payload is
     /// checked: its buffers hold the last of as many messages as each queue pair has `carried`. Buffers that
-    /// READs come from hold what they held before.
+    /// READs read from keep their contents.
     pub(crate) fn check_given(&self, carried: &[u64]) -> Result<(), Fault> {
         if !self.checks_given() {
             return Ok(());
@@ -348,7 +348,7 @@ impl<'s, S: Station> Bench<'s, S> {
         self.spec.params.verify && !self.is_only_sender() && !is_answered(self.spec)
     }
 
-    /// Touches all memory, and lets buffers that READs come from hold what they are checked for.
+    /// Touches all memory, and fills the buffers that READs read from with the data that is checked.
     fn fill(&self) -> Result<(), Fault> {
         let is_source = !self.is_only_sender() && self.spec.params.op == Opcode::Read;
         let inbox = self.layout.inbox;

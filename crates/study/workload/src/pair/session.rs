@@ -436,7 +436,7 @@ impl<'s, S: Station> Session<'s, S> {
         };
         self.peer.tell(Message::Ready)?;
         let mut ran = part.run(iters, None)?;
-        // Who took part has now seen the last message; who did not sleeps until the others are done.
+        // Participants have now seen the last message; the others sleep until these are done.
         let took_part = (!self.is_idle()).then(used);
         let stop = self.peer.hear("the end of a run", LONGEST_RUN)?;
         let Message::Stop { iters, carried } = stop else {

@@ -91,7 +91,7 @@ fn gso_is_not_tried_again_to_a_peer_that_refused_it() {
     assert_eq!(received(&elsewhere, &there, 6), BATCHED.repeat(2));
 }
 
-/// The kernel joins packets of one length, of which the last may be shorter, and reports this length.
+/// The kernel joins packets of one length, except that the last may be shorter, and reports this length.
 #[test]
 fn gro_buffers_are_split_at_the_segment_size() {
     let (from, to) = (socket(), socket());
@@ -125,7 +125,7 @@ fn a_packet_that_does_not_fit_is_sent_after_the_batch() {
             tx.place()[..40].fill(n);
             tx.add(&target, 40);
         }
-        // Too long for the batch, of which the socket took only the first `gone` packets.
+        // Too long for the batch; the socket sent only its first `gone` packets.
         tx.place()[..44].fill(3);
         tx.overflow = Some(Overflow { target, length: 44 });
         tx.keep_from(gone);
