@@ -93,8 +93,9 @@ fn run(mut commands: Vec<Command>) -> anyhow::Result<ExitCode> {
         Command::Sequencer(_) => services::sequencer(&points!(commands, Sequencer))?,
         Command::Kv(_) => services::kv(&points!(commands, Kv))?,
         Command::Connect(_) => services::connect(&points!(commands, Connect))?,
+        Command::Mcast(_) => services::mcast(&points!(commands, Mcast))?,
         _ if commands.len() > 1 => {
-            let reason = "a list or range of values is for ping, blast, closed-loop, sequencer, kv and connect";
+            let reason = "a list or range of values is for ping, blast, closed-loop, sequencer, kv, connect and mcast";
             return Err(Usage(reason.to_owned()).into());
         }
         _ => return run_once(commands.swap_remove(0)),
@@ -120,7 +121,8 @@ fn run_once(command: Command) -> anyhow::Result<ExitCode> {
         | Command::ClosedLoop(_)
         | Command::Sequencer(_)
         | Command::Kv(_)
-        | Command::Connect(_) => unreachable!("programs run all points of their sweep"),
+        | Command::Connect(_)
+        | Command::Mcast(_) => unreachable!("programs run all points of their sweep"),
     }
     Ok(ExitCode::SUCCESS)
 }

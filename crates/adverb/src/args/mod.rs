@@ -13,6 +13,7 @@ mod install;
 mod length;
 mod limit;
 mod machine;
+mod mcast;
 mod measure;
 mod model;
 mod out;
@@ -37,6 +38,7 @@ pub(crate) use format::Format;
 pub(crate) use install::{CompletionsArgs, ManArgs};
 pub(crate) use limit::LimitArgs;
 pub(crate) use machine::{DevicesArgs, DoctorArgs};
+pub(crate) use mcast::{McastArgs, McastSide};
 pub(crate) use measure::{BlastArgs, MeasureArgs, PingArgs};
 pub(crate) use model::{
     ModelArgs, ModelCommand, ModelListArgs, ModelShowArgs, TraceArgs, ValidateArgs,
@@ -162,6 +164,7 @@ pub(crate) enum Command {
     Sequencer(SequencerArgs),
     Kv(KvArgs),
     Connect(ConnectArgs),
+    Mcast(McastArgs),
     Serve(ServeArgs),
     Devices(DevicesArgs),
     Doctor(DoctorArgs),
@@ -207,6 +210,7 @@ impl Command {
             }
             Command::Study(args) => (&mut args.device, &mut args.place, 1),
             Command::Connect(args) => (&mut args.device, &mut args.place, 1),
+            Command::Mcast(args) => (&mut args.device, &mut args.place, usize::MAX),
             Command::ClosedLoop(ClosedLoopArgs { clients, .. })
             | Command::Sequencer(SequencerArgs { clients, .. })
             | Command::Kv(KvArgs { clients, .. }) => {

@@ -15,6 +15,8 @@ enum Kind {
     Number,
     /// `SIZE`: bytes.
     Size,
+    /// `RATE`: a rate, of which there are lists but no ranges.
+    Rate,
 }
 
 impl Kind {
@@ -22,6 +24,7 @@ impl Kind {
         match arg.get_value_names()?.first()?.as_str() {
             "N" => Some(Kind::Number),
             "SIZE" => Some(Kind::Size),
+            "RATE" => Some(Kind::Rate),
             _ => None,
         }
     }
@@ -34,6 +37,7 @@ impl Kind {
                 let sizes = all.points().iter();
                 sizes.map(|size| size.get()).collect()
             }),
+            Kind::Rate => return Ok(text.split(',').map(str::to_owned).collect()),
         };
         let numbers = numbers.map_err(|e: ParseSweepError| e.to_string())?;
         Ok(numbers.iter().map(u64::to_string).collect())

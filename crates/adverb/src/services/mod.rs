@@ -1,8 +1,9 @@
-//! `adverb sequencer`, `adverb kv`, `adverb closed-loop` and `adverb connect`: programs of several members.
+//! `adverb sequencer`, `kv`, `closed-loop`, `connect` and `mcast`: programs of several members.
 
 mod check;
 mod closed_loop;
 mod connect;
+mod mcast;
 mod result;
 mod start;
 mod words;
@@ -26,6 +27,7 @@ use check::{
 };
 pub(crate) use closed_loop::closed_loop;
 pub(crate) use connect::connect;
+pub(crate) use mcast::mcast;
 use start::{Cell, RD_ATOMIC, measure, schedule};
 use words::{counted, with_common, word, words};
 

@@ -210,7 +210,8 @@ impl Bench {
         check(&peers.iter().fold(info.caps.clone(), common))?;
         let launcher = launcher.with_peers(peers);
         let mut info = DeviceInfo::query(&launcher.device())?;
-        let is_plain = |cell: &Cell| cell.job.path().impairment.is_none();
+        let is_plain =
+            |cell: &Cell| cell.job.is_connected() && cell.job.path().impairment.is_none();
         if launcher.is_within_memory() && cells.iter().any(is_plain) {
             terminal::warn(&format!(
                 "all members are at {} and share memory: connected queue pairs use the local port, only datagrams use UDP; for UDP name an address for each host (--device soft@ADDR,soft@ADDR or --peer)",

@@ -1,6 +1,8 @@
 //! Two hosts on this machine.
 
 use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Two network namespaces with a wire between them; gone when dropped.
 pub(crate) struct Wire {
@@ -25,6 +27,8 @@ impl Wire {
         ] {
             ip(&command)?;
         }
+        wait_until_up(a, "va")?;
+        wait_until_up(b, "vb")?;
         Ok(wire)
     }
 
@@ -86,7 +90,17 @@ impl Lan {
                 ip(&command)?;
             }
         }
+        for (host, name) in (1..).zip(hosts) {
+            wait_until_up(switch, &format!("port{host}"))?;
+            wait_until_up(name, "eth0")?;
+        }
+        wait_until_up(switch, "bridge")?;
         Ok(lan)
+    }
+
+    /// The namespace of a host.
+    pub(crate) fn name(&self, host: usize) -> &str {
+        &self.names[host]
     }
 
     /// The command, on one of the hosts.
@@ -103,12 +117,33 @@ impl Drop for Lan {
     }
 }
 
+/// Waits until an interface is up and has a carrier. The kernel notices a carrier some time after both ends are up, and
+/// drops what is sent before.
+fn wait_until_up(namespace: &str, device: &str) -> Result<(), String> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let seen = ip_output(&format!("-n {namespace} -o link show dev {device}"))?;
+        if seen.contains(" state UP ") {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            // Not a reason to leave the test out.
+            panic!("{device} in {namespace} has no carrier after a minute: {seen}");
+        }
+        sleep(Duration::from_millis(10));
+    }
+}
+
 /// Runs `ip`; the error is the reason of a failure.
 pub(crate) fn ip(command: &str) -> Result<(), String> {
+    ip_output(command).map(drop)
+}
+
+fn ip_output(command: &str) -> Result<String, String> {
     let ran = Command::new("ip").args(command.split(' ')).output();
     let ran = ran.map_err(|e| format!("ip: {e}"))?;
     if ran.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&ran.stdout).into_owned());
     }
     let why = String::from_utf8_lossy(&ran.stderr);
     Err(format!("ip {command}: {}", why.trim()))

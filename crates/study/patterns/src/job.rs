@@ -3,6 +3,7 @@
 use adverb_units::Bytes;
 use adverb_verbs::{DeviceCaps, Impairment, PathOptions, RoleId, Station};
 use adverb_workload::connect::{Connect, ConnectTally, run_connect};
+use adverb_workload::multicast::{Multicast, MulticastTally, run_multicast};
 use adverb_workload::pair::{CellResult, CellSpec, SpecError};
 use adverb_workload::pattern::{Part, Pattern, PatternError, Schedule, Tally, run};
 use adverb_workload::{Program, Role, RoleError, RoleLoad};
@@ -26,6 +27,8 @@ pub enum Job {
     OneSided(OneSided, Schedule),
     /// Connections that are set up, used and broken down.
     Connect(Connect),
+    /// A publisher and its subscribers.
+    Multicast(Multicast),
 }
 
 impl Job {
@@ -37,7 +40,13 @@ impl Job {
             Job::Rpc(rpc, _) => &rpc.path,
             Job::OneSided(program, _) => &program.path,
             Job::Connect(connect) => &connect.path,
+            Job::Multicast(multicast) => &multicast.path,
         }
+    }
+
+    /// Whether its roles use connected queue pairs.
+    pub fn is_connected(&self) -> bool {
+        !matches!(self, Job::Multicast(_))
     }
 }
 
@@ -53,6 +62,8 @@ pub enum JobReport {
     Service(ServiceTally),
     /// Times of a role of `connect`.
     Connect(ConnectTally),
+    /// Counts of a publisher or a subscriber.
+    Multicast(MulticastTally),
 }
 
 impl Program for Job {
@@ -70,6 +81,7 @@ impl Program for Job {
             Job::Rpc(rpc, _) => rpc_roles(rpc),
             Job::OneSided(program, _) => onesided_roles(program),
             Job::Connect(connect) => connect.roles(),
+            Job::Multicast(multicast) => multicast.roles(),
         }
     }
 
@@ -97,6 +109,9 @@ impl Program for Job {
             Job::Connect(connect) => run_connect(station, connect, role)
                 .map(JobReport::Connect)
                 .map_err(named),
+            Job::Multicast(multicast) => run_multicast(station, multicast, role)
+                .map(JobReport::Multicast)
+                .map_err(named),
         }
     }
 
@@ -110,6 +125,7 @@ impl Program for Job {
             }
             Job::OneSided(program, _) => program.check(),
             Job::Connect(connect) => return connect.check(caps),
+            Job::Multicast(multicast) => return multicast.check(caps),
         };
         checked.map_err(|error| error.to_string())
     }
@@ -123,6 +139,7 @@ impl Program for Job {
             Job::Pair(_) | Job::Connect(_) => None,
             Job::Pattern(..) | Job::OneSided(..) => Some("its queue pairs are connected by hand"),
             Job::Rpc(..) => Some("its queue pairs are UC and UD"),
+            Job::Multicast(_) => Some("its queue pairs are UD"),
         }
     }
 
@@ -131,6 +148,7 @@ impl Program for Job {
         match self {
             Job::Pair(_) | Job::Pattern(..) | Job::Connect(_) => 0,
             Job::Rpc(..) | Job::OneSided(..) => 1,
+            Job::Multicast(multicast) => multicast.home,
         }
     }
 }

@@ -8,6 +8,7 @@ mod rpc;
 mod tally;
 
 pub use adverb_workload::connect::{Connect, ConnectTally, Step, run_connect};
+pub use adverb_workload::multicast::{Multicast, MulticastTally, run_multicast};
 pub use adverb_workload::pattern::{
     Aim, Dc, Inbound, Landing, Limits, Link, Load, Member, Opcode, Outbound, Part, Pattern,
     PatternError, Piece, Places, Posting, Refill, Schedule, Seen, Symmetric, Tally, Timing,

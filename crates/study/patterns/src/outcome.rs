@@ -3,6 +3,7 @@
 use adverb_results::{CpuShare, LatencyRecorder, Values};
 use adverb_units::{CpuTime, Span};
 use adverb_workload::connect::{Connect, ConnectTally};
+use adverb_workload::multicast::{Multicast, MulticastTally};
 use adverb_workload::pattern::{Part, Pattern, Tally};
 use serde_json::{Value, json};
 
@@ -123,8 +124,63 @@ impl Job {
                 });
                 Ok(connected(connect, &tallies.collect::<Vec<_>>()))
             }
+            Job::Multicast(multicast) => {
+                let tallies = reports.iter().filter_map(|report| match report {
+                    JobReport::Multicast(tally) => Some(tally),
+                    _ => None,
+                });
+                Ok(published(multicast, &tallies.collect::<Vec<_>>()))
+            }
             Job::Pair(_) => Err(OutcomeError::Pair),
         }
+    }
+}
+
+/// Returns what was sent, what arrived at all subscribers together, and the counts of each.
+fn published(multicast: &Multicast, tallies: &[&MulticastTally]) -> Outcome {
+    let (publisher, subscribers) = tallies.split_first().expect("a publisher");
+    let per_second = |tally: &MulticastTally| {
+        let elapsed = tally.elapsed.as_secs_f64();
+        (elapsed > 0.0).then(|| tally.messages as f64 / elapsed)
+    };
+    let percent = |lost: u64, received: u64| {
+        let all = lost + received;
+        (all > 0).then(|| 100.0 * lost as f64 / all as f64)
+    };
+    let sum = |count: fn(&MulticastTally) -> u64| -> u64 {
+        subscribers.iter().map(|tally| count(tally)).sum()
+    };
+    let (received, lost) = (sum(|tally| tally.messages), sum(|tally| tally.lost));
+    let rate = per_second(publisher);
+    let metrics = json!({
+        "messages": publisher.messages,
+        "messages_per_s": rate,
+        "bytes_per_s": rate.map(|rate| rate * multicast.size.get() as f64),
+        "received": received,
+        "lost": lost,
+        "lost_percent": percent(lost, received),
+        "away": sum(|tally| tally.away),
+        "elapsed_ns": publisher.elapsed.as_ns_f64(),
+    });
+    let role = |tally: &&MulticastTally| {
+        let mut all = json!({ "messages": tally.messages, "messages_per_s": per_second(tally) });
+        if let Some(join) = tally.join {
+            all["lost"] = tally.lost.into();
+            all["lost_percent"] = percent(tally.lost, tally.messages).into();
+            all["away"] = tally.away.into();
+            all["reordered"] = tally.reordered.into();
+            all["duplicates"] = tally.duplicates.into();
+            all["foreign"] = tally.foreign.into();
+            all["join_ns"] = join.as_ns_f64().into();
+        }
+        RoleOutcome {
+            cpu: CpuShare::of(tally.cpu, tally.cpu_over),
+            metrics: all.as_object().cloned().unwrap_or_default(),
+        }
+    };
+    Outcome {
+        metrics: metrics.as_object().cloned().unwrap_or_default(),
+        roles: tallies.iter().map(role).collect(),
     }
 }
 

@@ -39,6 +39,8 @@ pub enum Quantity {
     ConnectionTime,
     /// Median time to register a memory region.
     RegistrationTime,
+    /// Share of the messages that did not arrive.
+    Loss,
     /// Messages per second.
     MessageRate,
     /// Payload per second.
@@ -74,7 +76,7 @@ impl Quantity {
             }
             Quantity::Throughput | Quantity::Goodput => format::throughput(value),
             Quantity::Megabits => format::megabits(value),
-            Quantity::CpuActive | Quantity::CpuPassive => format::percent(value),
+            Quantity::CpuActive | Quantity::CpuPassive | Quantity::Loss => format::percent(value),
         }
     }
 
@@ -91,6 +93,7 @@ impl Quantity {
             Quantity::ConnectionRate => "connections per second",
             Quantity::ConnectionTime => "median time of a connection",
             Quantity::RegistrationTime => "median time to register memory",
+            Quantity::Loss => "messages lost",
             Quantity::MessageRate => "messages per second",
             Quantity::Throughput => "throughput",
             Quantity::Megabits => "throughput, one direction",
@@ -180,7 +183,8 @@ impl<'a> Cell<'a> {
             | Quantity::RequestRate
             | Quantity::ConnectionRate
             | Quantity::ConnectionTime
-            | Quantity::RegistrationTime => None,
+            | Quantity::RegistrationTime
+            | Quantity::Loss => None,
             Quantity::RoundTrip => Some(2.0 * ns),
             Quantity::MessageRate => Some(1e9 / self.record.shown_ns(ns)),
             Quantity::Throughput | Quantity::Goodput => {

@@ -55,7 +55,7 @@ impl Shown {
 }
 
 /// The metrics that are drawn and listed, of those that a record has.
-const METRICS: [Shown; 10] = [
+const METRICS: [Shown; 11] = [
     shown("requests_per_s", "requests_per_s", Quantity::RequestRate),
     shown("latency_ns.mean", "latency_ns", Quantity::Latency),
     shown("latency_ns.p99", "", Quantity::LatencyP99),
@@ -63,6 +63,7 @@ const METRICS: [Shown; 10] = [
     shown("bytes_per_s", "", Quantity::Throughput),
     shown("one_way_ns.mean", "one_way_ns", Quantity::OneWay),
     shown("one_way_ns.p99", "", Quantity::P99),
+    shown("lost_percent", "", Quantity::Loss),
     shown("connections_per_s", "", Quantity::ConnectionRate),
     shown("active.connection_ns.p50", "", Quantity::ConnectionTime),
     shown("active.register_mr_ns.p50", "", Quantity::RegistrationTime),

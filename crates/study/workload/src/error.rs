@@ -5,8 +5,9 @@ use std::fmt;
 use adverb_results::Transport;
 use adverb_units::Span;
 use adverb_verbs::{
-    ConnectError, CreateError, MemoryAccessError, ModifyQpError, OutOfBandError, PathOptionError,
-    PollError, PostError, RegisterError, StreamError, WaitError, WcStatus, WorkCompletion, WrId,
+    ConnectError, CreateError, McastError, MemoryAccessError, ModifyQpError, OutOfBandError,
+    PathOptionError, PollError, PostError, RegisterError, StreamError, WaitError, WcStatus,
+    WorkCompletion, WrId,
 };
 
 use crate::{Cause, RoleError};
@@ -99,6 +100,9 @@ pub enum Fault {
     /// The queue pair could not be connected to the peer's.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// The queue pair could not join or leave a multicast group.
+    #[error(transparent)]
+    Multicast(#[from] McastError),
     /// A request was refused.
     #[error(transparent)]
     Post(#[from] PostError),
@@ -268,6 +272,7 @@ impl Fault {
         match self {
             Fault::Refused(_)
             | Fault::PathOption(_)
+            | Fault::Multicast(McastError::Unsupported(_))
             | Fault::Count { .. }
             | Fault::Record { .. } => Cause::Refused,
             Fault::Peer(_) | Fault::PeerEnded(_) | Fault::OutOfBand(_) => Cause::Peer,

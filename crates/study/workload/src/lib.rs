@@ -10,6 +10,7 @@ mod engine;
 pub mod error;
 mod limit;
 mod load;
+pub mod multicast;
 pub mod pair;
 pub mod pattern;
 mod payload;
