@@ -309,10 +309,13 @@ PartitionName=p Nodes=ALL Default=YES State=UP
             daemons: Vec::new(),
         };
         for (daemon, options) in [("slurmctld", "-D -i"), ("slurmd", "-D")] {
-            let mut command = slurm.command(&format!("{daemon} {options}"));
-            let started = command.stderr(Stdio::null()).spawn();
-            let needs = |_| format!("needs the package {daemon} (no {daemon})");
-            slurm.daemons.push(started.map_err(needs)?);
+            let is_there = slurm.command(&format!("{daemon} -V")).output();
+            is_there.map_err(|_| format!("needs the package {daemon} (no {daemon})"))?;
+            // Processes of a step sometimes outlive it, and slurmd waits for them: they end with their namespace.
+            let alone = "unshare --fork --pid --mount-proc --kill-child";
+            let mut command = slurm.command(&format!("{alone} {daemon} {options}"));
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            slurm.daemons.push(command.spawn().unwrap());
         }
         wait_for("an idle node", || {
             let listed = slurm.command("sinfo --noheader --format=%t").output();
@@ -348,7 +351,7 @@ PartitionName=p Nodes=ALL Default=YES State=UP
 impl Drop for Slurm {
     fn drop(&mut self) {
         for daemon in &mut self.daemons {
-            signal(daemon.id(), Signal::TERM);
+            let _ = daemon.kill();
             let _ = daemon.wait();
         }
     }
