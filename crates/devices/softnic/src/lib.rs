@@ -36,6 +36,7 @@ mod cq;
 mod datagrams;
 mod domain;
 mod engine;
+mod idle;
 mod memory;
 mod port;
 mod qp;
@@ -50,6 +51,8 @@ pub use channel::SoftChannel;
 pub use context::{SoftAh, SoftContext, SoftDevice};
 pub use cq::SoftCq;
 pub use domain::SoftPd;
+#[cfg(feature = "testing")]
+pub use idle::yields;
 pub use memory::SoftMr;
 pub use qp::SoftQp;
 pub use shm::dir::{SharedMemory, shared_memory};

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use adverb_units::Bytes;
 use adverb_verbs::{AccessFlags, Lkey, MemoryAccessError, MemoryRegion, RegisterError, Rkey, Sge};
 
+use crate::idle;
 use crate::port::{Port, TableEntry, random_u64, remedy};
 use crate::shm::copy::place;
 use crate::shm::layout::{MAX_MR, MR_INDEX_BITS};
@@ -167,6 +168,9 @@ impl MemoryRegion for SoftMr {
         // A program that polls memory for a peer's message has to receive the packets that carry it.
         if self.port.uses_udp() {
             self.port.drive_udp();
+            idle::note_misses(idle::POLLS_PER_UDP_POLL);
+        } else {
+            idle::note_misses(1);
         }
         let byte = self.check(offset, 1)?;
         // SAFETY: `check` ensures that the byte is in our mapping; an atomic load may race with any writer.

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -22,6 +23,32 @@ pub(crate) fn one_way(setting: &Setting, command: &str) -> Result<f64> {
 
 pub(crate) fn messages_per_second(setting: &Setting, command: &str) -> Result<f64> {
     figure(setting, command, "/metrics/messages_per_s")
+}
+
+/// Messages per second of 32 runs at the same time on the same cores, and of one.
+pub(crate) fn of_32_and_of_one(setting: &Setting, command: &str) -> Result<Pair> {
+    let rate = |runs| messages_per_second_of(setting, command, runs);
+    Ok((rate(32)?, rate(1)?))
+}
+
+/// All messages of the runs over the time from the first start to the last end: the measurements of the runs overlap
+/// only in part.
+fn messages_per_second_of(setting: &Setting, command: &str, runs: u32) -> Result<f64> {
+    let (command, cores) = (format!("{command} --duration 1s"), both(setting));
+    let start = Instant::now();
+    let printed: Result<Vec<_>> = std::thread::scope(|scope| {
+        let run = || run(setting, &command, Some(&cores));
+        let runs: Vec<_> = (0..runs).map(|_| scope.spawn(run)).collect();
+        let results = runs.into_iter().map(|run| run.join().expect("no panic"));
+        results.collect()
+    });
+    let seconds = start.elapsed().as_secs_f64();
+    let messages = |printed: Vec<u8>| -> Result<f64> {
+        let rate = figure_in(&printed, "/metrics/messages_per_s")?;
+        Ok(rate * figure_in(&printed, "/metrics/elapsed_ns")? / 1e9)
+    };
+    let messages: Result<f64> = printed?.into_iter().map(messages).sum();
+    Ok(messages? / seconds)
 }
 
 pub(crate) fn bytes_per_second(setting: &Setting, command: &str) -> Result<f64> {

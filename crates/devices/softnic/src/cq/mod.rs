@@ -17,6 +17,7 @@ use adverb_verbs::{
 use spin::mutex::SpinMutex;
 
 use crate::channel::SoftChannel;
+use crate::idle;
 use crate::port::{Port, TableEntry};
 use crate::recv_queue::RecvQueue;
 use crate::shm::datagram_ring::Holder;
@@ -285,9 +286,15 @@ impl CompletionQueue for SoftCq {
         if cq.port.has_pending() {
             cq.port.drive();
         }
-        let taken = cq.take(into)?;
+        let mut taken = cq.take(into)?;
+        let mut cost = 1;
         if taken == 0 && cq.port.uses_udp() {
-            return cq.take_over_udp(into);
+            taken = cq.take_over_udp(into)?;
+            cost = idle::POLLS_PER_UDP_POLL;
+        }
+        match taken {
+            0 => idle::note_misses(cost),
+            _ => idle::note_progress(),
         }
         Ok(taken)
     }

@@ -19,6 +19,7 @@ use spin::mutex::SpinMutex;
 use crate::cq::{CqInner, SoftCq};
 use crate::datagrams::{Datagrams, Mailbox};
 use crate::domain::{Handle, SoftPd};
+use crate::idle;
 use crate::port::{Port, TableEntry};
 use crate::recv_queue::RecvQueue;
 use crate::requester::{Connection, DestinationCache, WaitingRequest};
@@ -340,6 +341,7 @@ impl QueuePair for SoftQp {
 
     #[inline]
     fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+        idle::note_progress();
         let mut send = self.inner.send.lock();
         if let [request] = requests
             && self.inner.sends_over_udp(&send)

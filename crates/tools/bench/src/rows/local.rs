@@ -4,7 +4,11 @@ use crate::row::{Bound, Limit, Measure, Unit};
 use crate::{adverb, machine, seam, ucx};
 
 const PING: &str = "ping --op send --size 8 --inline";
+const WRITE_PING: &str = "ping --op write --size 8 --inline";
 const EVENT_PING: &str = "ping --op send --size 8 --inline --completion event";
+
+/// Bound on the messages of 32 pairs on two cores, relative to those of one.
+const CROWDED: Limit = Limit::AtLeast(0.2);
 
 pub(crate) const ROWS: &[Bound] = &[
     Bound {
@@ -15,7 +19,7 @@ pub(crate) const ROWS: &[Bound] = &[
         limit: Limit::AtMost(1.5),
         measure: Measure::Rounds(|s| {
             let reference = machine::flag_ping_pong(s.cores)?;
-            let ours = adverb::one_way(s, "ping --op write --size 8 --inline")?;
+            let ours = adverb::one_way(s, WRITE_PING)?;
             Ok(Some((ours, reference)))
         }),
         needs: "",
@@ -34,6 +38,23 @@ pub(crate) const ROWS: &[Bound] = &[
             Ok(Some((ours, reference)))
         }),
         needs: ucx::NEEDS,
+    },
+    Bound {
+        name: "32 pairs on 2 cores",
+        what: "messages per second of 32 `adverb ping --op send --size 8 --inline` at the same time on the same two \
+               cores over those of one, each from the first start to the last end",
+        unit: Unit::PerSecond,
+        limit: CROWDED,
+        measure: Measure::Rounds(|s| adverb::of_32_and_of_one(s, PING).map(Some)),
+        needs: "",
+    },
+    Bound {
+        name: "32 pairs, write",
+        what: "the same of `adverb ping --op write --size 8 --inline`, which polls memory",
+        unit: Unit::PerSecond,
+        limit: CROWDED,
+        measure: Measure::Rounds(|s| adverb::of_32_and_of_one(s, WRITE_PING).map(Some)),
+        needs: "",
     },
     Bound {
         name: "write rate, 16 B",

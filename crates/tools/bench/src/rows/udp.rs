@@ -26,6 +26,18 @@ pub(crate) const ROWS: &[Bound] = &[
         needs: "",
     },
     Bound {
+        name: "UDP port, 32 pairs on 2 cores",
+        what: "messages per second of 32 `adverb ping --op send --size 64 --device soft@127.0.0.1 --loss 0` at the \
+               same time on the same two cores over those of one, each from the first start to the last end",
+        unit: Unit::PerSecond,
+        limit: Limit::AtLeast(0.2),
+        measure: Measure::Rounds(|s| {
+            let ping = "ping --op send --size 64 --device soft@127.0.0.1 --loss 0";
+            adverb::of_32_and_of_one(s, ping).map(Some)
+        }),
+        needs: "",
+    },
+    Bound {
         name: "UDP port, write stream, 1 MiB",
         what: "bytes per second of `adverb blast --op write --size 1M` between the same addresses over those \
                of one TCP stream of iperf3 on the loopback device",
