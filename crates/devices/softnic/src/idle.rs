@@ -2,7 +2,7 @@
 //!
 //! A polling thread occupies its core. If the peer's thread is waiting for the same core, the awaited message cannot be
 //! sent until the scheduler preempts the poller, milliseconds later. With two pairs of threads on two cores, hardly any
-//! message arrives sooner. So a thread calls `sched_yield` after [`POLLS`] consecutive polls without success, some 4 µs.
+//! message arrives sooner. So a thread calls `sched_yield` after [`POLLS`] consecutive polls without success, some 10 µs.
 //!
 //! Measured on two cores (Linux 6.18, EEVDF) with an 8 B ping, which one pair exchanges at 4.7 M/s: two pairs reach
 //! 4.5 M/s together instead of 2.1 M/s, 32 pairs 3.4 M/s instead of 0.05 M/s, and one pair with two computing threads
@@ -11,7 +11,7 @@
 //! The number of polls is a compromise. With 2048 polls 32 pairs reach 2.5 M/s, with 16,384 polls 0.8 M/s. With 256
 //! polls one pair next to two computing threads reaches 0.7 M/s, because it yields before the peer can answer, and
 //! each yield costs it a slice. If no other thread is runnable, the call returns after 0.2 µs, which does not delay
-//! a message measurably: those that arrive within 4 µs are found before, and others rarely arrive during the call.
+//! a message measurably: those that arrive within 10 µs are found before, and others rarely arrive during the call.
 //!
 //! Two limits are the kernel's. It yields only to threads of the same group (cgroup, or session with
 //! `sched_autogroup_enabled`). And it takes up to 0.1 s, instead of milliseconds, to move two threads apart that are not
