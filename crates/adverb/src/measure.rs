@@ -150,7 +150,9 @@ pub(crate) fn pair(
     let shared = request::shared_core(&args.place);
     shared.iter().for_each(|line| terminal::warn(line));
     let launcher = hosts::launcher(args.device.all(), peers, &args.place)?;
-    Ok(launcher.with_mode(Mode::Processes))
+    let launcher = launcher.with_mode(Mode::Processes);
+    cells.iter().try_for_each(|cell| launcher.check(cell))?;
+    Ok(launcher)
 }
 
 /// Returns the parameters by name.

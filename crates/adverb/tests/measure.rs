@@ -608,3 +608,43 @@ fn a_study_of_which_no_cell_fits_into_memory_is_refused_at_once() {
         );
     }
 }
+
+/// The kernel killed the sides, or another program.
+#[test]
+fn more_memory_than_is_available_is_refused_before_anything_runs() {
+    let place = Place::new();
+    for command in [
+        "blast --op write --size 64M --buffers 256",
+        "blast --op write --size 64M --buffers 256 --device soft@127.0.0.1",
+        "ping --op send --size 64M --device tcp",
+        "closed-loop --op read --size 30M --clients 4",
+        "closed-loop --op read --size 30M --clients 4 --processes",
+        "kv --items 3000000",
+        "kv --by memory --items 3000000",
+        "connect --size 16M --connections 100",
+    ] {
+        let Some(ended) = place.run_with_available_kib(200 << 10, command) else {
+            return;
+        };
+        let line = ended.refused(2);
+        assert!(
+            line.contains(" of memory exceed the 200 MiB that are available on this machine; use "),
+            "{command}: {line}"
+        );
+    }
+    let blast = "blast --op write --size 64K --buffers 16 --duration 10ms";
+    if let Some(ended) = place.run_with_available_kib(200 << 10, blast) {
+        ended.ok();
+    }
+}
+
+#[test]
+fn a_study_names_the_memory_that_its_cells_lack() {
+    let place = Place::new();
+    let study = "study --only rank-rtt --out s";
+    if let Some(ended) = place.run_with_available_kib(256, study) {
+        let line = ended.refused(1);
+        let expected = " of memory, this machine has 256 KiB free; no size fits";
+        assert!(line.contains(expected), "{line}");
+    }
+}

@@ -3,7 +3,7 @@
 use adverb_launch::Usage;
 use adverb_patterns::{Connect, Job, Step};
 use adverb_results::{DeviceKind, Record};
-use adverb_units::{Bytes, MessageRate, Span};
+use adverb_units::{MessageRate, Span};
 use adverb_verbs::{PathOptions, RetryCount};
 use serde_json::json;
 
@@ -31,7 +31,6 @@ fn cell(args: &ConnectArgs) -> anyhow::Result<Cell> {
         let reason = "--rnr-retry 7: 7 means without end, so that nothing fails; expected 0 to 6";
         return Err(Usage(reason.to_owned()).into());
     }
-    check_memory(args)?;
     let job = Connect {
         connections: args.connections,
         agents: args.agents,
@@ -56,37 +55,6 @@ fn cell(args: &ConnectArgs) -> anyhow::Result<Cell> {
     };
     let title = format!("{title}, {messages}, regions of {}", args.size);
     Ok(Cell::new("connect", &params, title, Job::Connect(job)))
-}
-
-/// Refuses more memory than this host has.
-fn check_memory(args: &ConnectArgs) -> Result<(), Usage> {
-    let ends = if args.place.peer.is_empty() { 2 } else { 1 };
-    let needed = u64::from(args.connections * ends).checked_mul(args.size.get());
-    let Some(available) = available_memory() else {
-        return Ok(());
-    };
-    if needed.is_some_and(|needed| needed <= available.get()) {
-        return Ok(());
-    }
-    let whole = Bytes::mib(available.get() >> 20);
-    Err(Usage(format!(
-        "--size {} --connections {}: {ends} regions for each connection on this host exceed its {whole} of \
-         available memory; use a smaller --size or fewer --connections",
-        args.size, args.connections
-    )))
-}
-
-/// Returns the memory that programs can allocate without swapping (proc(5): `MemAvailable`).
-fn available_memory() -> Option<Bytes> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim()
-        .strip_suffix(" kB")?
-        .parse()
-        .ok()
-        .map(Bytes::kib)
 }
 
 /// A row for each step below the title.

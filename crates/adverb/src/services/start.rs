@@ -209,6 +209,9 @@ impl Bench {
         let common = |caps, peer: &Peer| peer.common_limits(&caps);
         check(&peers.iter().fold(info.caps.clone(), common))?;
         let launcher = launcher.with_peers(peers);
+        cells
+            .iter()
+            .try_for_each(|cell| launcher.check(&cell.job))?;
         let mut info = DeviceInfo::query(&launcher.device())?;
         let is_plain =
             |cell: &Cell| cell.job.is_connected() && cell.job.path().impairment.is_none();

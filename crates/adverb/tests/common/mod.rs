@@ -66,8 +66,27 @@ impl Place {
     /// Runs `adverb` with a file system of `size` for shared memory that nothing else sees; `None`, said on
     /// stderr, where that cannot be had.
     pub(crate) fn run_on_tmpfs(&self, size: &str, line: &str) -> Option<Ended> {
+        self.run_after(
+            &format!("mount -t tmpfs -o size={size} tmpfs \"$ADVERB_SHM\""),
+            line,
+        )
+    }
+
+    /// Runs `adverb` where the kernel reports this much available memory; `None`, said on stderr, where that cannot
+    /// be had.
+    pub(crate) fn run_with_available_kib(&self, kib: u64, line: &str) -> Option<Ended> {
+        let path = self.path("meminfo");
+        std::fs::write(&path, format!("MemAvailable: {kib} kB\n")).unwrap();
+        self.run_after(
+            &format!("mount --bind '{}' /proc/meminfo", path.display()),
+            line,
+        )
+    }
+
+    /// Runs `adverb` after a mount that nothing else sees.
+    fn run_after(&self, mount: &str, line: &str) -> Option<Ended> {
         let adverb = self.command(line);
-        let script = "mount -t tmpfs -o size=$0 tmpfs \"$ADVERB_SHM\" || exit 77; exec \"$@\"";
+        let script = format!("{mount} || exit 77; exec \"$@\"");
         let privileges: &[&str] = match rustix::process::geteuid().is_root() {
             true => &["--mount"],
             false => &["--user", "--map-root-user", "--mount"],
@@ -75,7 +94,7 @@ impl Place {
         let mut command = Command::new("unshare");
         command
             .args(privileges)
-            .args(["sh", "-c", script, size])
+            .args(["sh", "-c", &script, "sh"])
             .arg(adverb.get_program())
             .args(adverb.get_args())
             .current_dir(self.dir.path())
@@ -83,7 +102,7 @@ impl Place {
         match command.output() {
             Ok(output) if output.status.code() != Some(77) => Some(output.into()),
             refused => {
-                not_run("a full /dev/shm", &format!("no private mount: {refused:?}"));
+                not_run(mount, &format!("no private mount: {refused:?}"));
                 None
             }
         }

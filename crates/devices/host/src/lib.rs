@@ -12,7 +12,8 @@
 //! * [`pin`], [`usable_cores`], [`die_with_parent`]: the process and its cores;
 //! * [`Rank`]: the rank of a process in a job of `mpirun` or `srun`;
 //! * [`OtherWork`], [`Busy`]: CPU use of other programs;
-//! * [`Machine`], [`numa_node`], [`now_rfc3339`], [`Kernel`], [`memory`]: facts for a record's provenance.
+//! * [`Machine`], [`numa_node`], [`now_rfc3339`], [`Kernel`], [`memory`]: facts for a record's provenance;
+//! * [`available_memory`]: a limit of what programs can allocate.
 //!
 //! Sockets, clocks and sleeping belong into this crate, RDMA does not.
 
@@ -20,6 +21,7 @@ mod clock;
 mod hub;
 mod link;
 mod machine;
+mod memory;
 mod other_work;
 mod pmix;
 mod process;
@@ -33,7 +35,8 @@ mod wire;
 pub use clock::CpuScope;
 pub use hub::{HubFrame, HubLink, HubMail};
 pub use link::{Link, MAX_FRAME, MAX_MESSAGE, Stream};
-pub use machine::{Kernel, Machine, memory, now_rfc3339, numa_node};
+pub use machine::{Kernel, Machine, now_rfc3339, numa_node};
+pub use memory::{available_memory, memory};
 pub use other_work::{Busy, OtherWork};
 pub use process::{die_with_parent, pin, usable_cores};
 pub use ranks::{Published, Rank, RankError};

@@ -22,6 +22,7 @@ use crate::place::{Cores, Pinning, Placement, place};
 use crate::process::Mode;
 use crate::remote::RemoteRoles;
 use crate::role::{Order, Seat};
+use crate::space::check_memory;
 use crate::text::{Usage, one_line};
 
 /// How long other roles may take to end by themselves after the first failure: their reasons may explain it
@@ -184,7 +185,7 @@ impl Launcher {
     ) -> Result<Run<P::Report>, RunError> {
         let roles = program.roles();
         let hosts = place(&roles, program.home(), self.hosts(), &self.placement)?;
-        self.check(program, &hosts)?;
+        self.check_on(program, &hosts)?;
         let first_peer = self.devices.len() as u32;
         for (host, peer) in (first_peer..).zip(&mut self.peers) {
             if hosts.contains(&host) {
@@ -212,7 +213,17 @@ impl Launcher {
     }
 
     /// Refuses programs that cannot run here.
-    fn check<P: Program>(&self, program: &P, hosts: &[u32]) -> Result<(), Usage> {
+    /// Refuses a program that cannot run on these hosts, before anything runs.
+    ///
+    /// # Errors
+    /// There are too many roles, they need too much memory, have no place, or their device cannot run the program.
+    pub fn check<P: Program>(&self, program: &P) -> Result<(), Usage> {
+        let roles = program.roles();
+        let hosts = place(&roles, program.home(), self.hosts(), &self.placement)?;
+        self.check_on(program, &hosts)
+    }
+
+    fn check_on<P: Program>(&self, program: &P, hosts: &[u32]) -> Result<(), Usage> {
         let most = |host: u32| hosts.iter().filter(|at| **at == host).count();
         let most = (0..self.hosts()).map(most).max().unwrap_or(0);
         if most > MOST_ROLES {
@@ -220,7 +231,14 @@ impl Launcher {
                 "{most} members exceed the maximum of {MOST_ROLES} threads on one machine"
             )));
         }
-        self.check_device(program)
+        self.check_device(program)?;
+        let is_here = |host: u32| {
+            let peer = (host as usize).checked_sub(self.devices.len());
+            peer.is_none_or(|peer| self.peers[peer].is_here())
+        };
+        let roles = (0..).map(RoleId).zip(hosts);
+        let here = roles.filter(|(_, host)| is_here(**host));
+        check_memory(here.map(|(role, _)| program.memory(role)))
     }
 
     /// Refuses devices of this host that have no verbs if the program needs them, or that connect queue pairs in a

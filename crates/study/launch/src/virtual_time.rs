@@ -223,6 +223,10 @@ mod tests {
             vec![role(0), role(1)]
         }
 
+        fn memory(&self, _: RoleId) -> Bytes {
+            Bytes::new(0)
+        }
+
         fn run<S: Station>(
             &self,
             station: &S,

@@ -7,7 +7,7 @@ use adverb_launch::{
     Catalog, DeviceChoice, Entry, Failure, Interrupt, Launcher, Mode, Pinning, Placement, Run,
     RunError, run_roles,
 };
-use adverb_units::Span;
+use adverb_units::{Bytes, Span};
 use adverb_verbs::{RoleId, Station};
 use adverb_workload::{Cause, Program, Role, RoleError, RoleLoad};
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
@@ -64,6 +64,10 @@ impl Program for Ring {
             load: RoleLoad::Idle,
         };
         (0..self.roles).map(role).collect()
+    }
+
+    fn memory(&self, _: RoleId) -> Bytes {
+        Bytes::new(0)
     }
 
     fn run<S: Station>(

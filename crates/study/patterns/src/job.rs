@@ -130,6 +130,17 @@ impl Program for Job {
         checked.map_err(|error| error.to_string())
     }
 
+    fn memory(&self, role: RoleId) -> Bytes {
+        match self {
+            Job::Pair(cell) => cell.memory(role),
+            Job::Pattern(pattern, _) => pattern.memory(role),
+            Job::Rpc(rpc, _) => rpc.memory(role),
+            Job::OneSided(program, _) => program.memory(role),
+            Job::Connect(connect) => connect.memory(role),
+            Job::Multicast(multicast) => multicast.memory(role),
+        }
+    }
+
     fn impairment(&self) -> Option<Impairment> {
         self.path().impairment
     }

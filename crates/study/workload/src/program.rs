@@ -1,5 +1,6 @@
 //! The interface between a program and its launcher.
 
+use adverb_units::Bytes;
 use adverb_verbs::{DeviceCaps, Impairment, RoleId, Station};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,9 @@ pub trait Program:
         let _ = caps;
         Ok(())
     }
+
+    /// Returns the memory that a role allocates, which grows with the parameters: its regions and tables.
+    fn memory(&self, role: RoleId) -> Bytes;
 
     /// Faults that the roles' ports inject into what they send.
     fn impairment(&self) -> Option<Impairment> {

@@ -13,6 +13,7 @@ mod client;
 mod item_server;
 mod layout;
 
+use adverb_units::Bytes;
 use adverb_verbs::{Context, PathOptions, QpType, RoleId, Station};
 use serde::{Deserialize, Serialize};
 
@@ -196,14 +197,24 @@ impl OneSided {
         list.clamp(1, MAX_LIST.min(self.clients.outstanding))
     }
 
+    /// Returns the size of a member's region: the layout at an owner, a buffer for each operation at a client.
+    fn bytes(&self, layout: &Layout, role: RoleId) -> u64 {
+        let clients = &self.clients;
+        match role.0 < self.owners() {
+            true => layout.bytes(),
+            false => u64::from(clients.qps) * u64::from(clients.outstanding) * layout.widest(),
+        }
+    }
+
     /// Returns queue pairs and memory as a pattern.
     fn pattern(&self, layout: &Layout) -> Pattern {
         let clients = &self.clients;
         let mut pattern = Pattern::new(QpType::Rc);
         pattern.path = self.path;
         let owners = self.owners();
-        for _ in 0..owners {
-            pattern.add(0, Part::Serve, layout.bytes());
+        for owner in 0..owners {
+            let bytes = self.bytes(layout, RoleId(owner));
+            pattern.add(0, Part::Serve, bytes);
         }
         let load = Load {
             posting: clients.posting,
@@ -214,17 +225,21 @@ impl OneSided {
             },
             ..Load::new(Opcode::Read, 0)
         };
-        let operations = u64::from(clients.qps) * u64::from(clients.outstanding);
         for client in owners..self.members() {
             let role = RoleId(client);
             let part = Part::Request(load.clone());
-            let memory = operations * layout.widest();
-            let client = pattern.add(self.machine(role), part, memory);
+            let bytes = self.bytes(layout, role);
+            let client = pattern.add(self.machine(role), part, bytes);
             if let Some(owner) = self.owner(role) {
                 (0..clients.qps).for_each(|_| pattern.link(client, owner));
             }
         }
         pattern
+    }
+
+    /// Returns the memory of a member.
+    pub(crate) fn memory(&self, role: RoleId) -> Bytes {
+        Bytes::new(self.bytes(&self.layout(), role))
     }
 
     /// Whether the owners' cores answer questions.

@@ -18,7 +18,7 @@ mod wiring;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use adverb_units::Span;
+use adverb_units::{Bytes, Span};
 use adverb_verbs::{Level, PathOptions, RoleId, Station};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,7 @@ use adverb_workload::attend::Members;
 use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::Schedule;
 use adverb_workload::pattern::{Posting, Timing};
+use adverb_workload::wiring::GRH;
 
 /// Maximum number of requests that a server core takes at once.
 pub const MAX_BATCH: u32 = 32;
@@ -193,6 +194,24 @@ impl Rpc {
             Service::Sequencer(_) => self.list(),
             Service::Store(_) => MAX_BATCH,
         }
+    }
+
+    /// Returns the memory of a core's table and of its clients' slots, or of a client's slots and receives.
+    pub(crate) fn memory(&self, role: RoleId) -> Bytes {
+        let slots = slots::Slots::of(self).bytes();
+        Bytes::new(match self.part(role) {
+            RpcPart::Core(core) => {
+                let table = match self.service {
+                    Service::Sequencer(_) => 0,
+                    Service::Store(load) => table::bytes(load.items, load.value),
+                };
+                table + slots * self.clients_of(core).count() as u64
+            }
+            RpcPart::Client(_) => {
+                let receive = u64::from(GRH + service::answer_bytes(&self.service));
+                slots + u64::from(self.clients.outstanding) * receive
+            }
+        })
     }
 
     pub(crate) fn check(&self) -> Result<(), PatternError> {

@@ -82,6 +82,16 @@ pub(super) struct Table {
     value: usize,
 }
 
+/// Returns the number of buckets of a table.
+fn buckets(items: u64) -> usize {
+    (items as usize / (ENTRIES / 2)).next_power_of_two()
+}
+
+/// Returns the memory of a table.
+pub(super) fn bytes(items: u64, value: u32) -> u64 {
+    (buckets(items) * size_of::<[u64; ENTRIES]>()) as u64 + items * (KEY as u64 + u64::from(value))
+}
+
 /// The state of a lookup of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lookup {
@@ -94,9 +104,8 @@ impl Table {
     /// Returns a table with the items `0..items` in version 0.
     pub(super) fn new(items: u64, value: u32) -> Self {
         let value = value as usize;
-        let buckets = (items as usize / (ENTRIES / 2)).next_power_of_two();
         let mut table = Table {
-            buckets: vec![[0; ENTRIES]; buckets],
+            buckets: vec![[0; ENTRIES]; buckets(items)],
             items: vec![0; items as usize * (KEY + value)],
             value,
         };

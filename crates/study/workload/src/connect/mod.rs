@@ -125,6 +125,16 @@ impl Connect {
         (0..count).map(role).collect()
     }
 
+    /// Returns the memory that a role registers: a region for each of its connections.
+    pub fn memory(&self, role: RoleId) -> Bytes {
+        let connections = match self.part(role) {
+            Part::Active => self.connections,
+            Part::Listener => 0,
+            Part::Passive(_) => self.connections.div_ceil(self.passives()),
+        };
+        Bytes::new(self.region.get().saturating_mul(connections.into()))
+    }
+
     /// Checks the parameters against the limits of the device.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ use crate::attend::{Awaited, DONE, Members};
 use crate::error::Fault;
 use crate::pattern::wiring::send;
 use crate::reap::{BATCH, Queue};
-use crate::wiring::{Kit, PeerAddress, QKEY};
+use crate::wiring::{GRH, Kit, PeerAddress, QKEY};
 use crate::{Role, RoleLoad};
 use subscriber::{Churn, subscribe};
 
@@ -118,6 +118,15 @@ impl Multicast {
             load: RoleLoad::Busy,
         };
         (0..=self.subscribers).map(role).collect()
+    }
+
+    /// Returns the memory that a role registers, at the largest MTU: messages of the publisher, receives of a subscriber.
+    pub fn memory(&self, role: RoleId) -> Bytes {
+        let (count, each) = match role {
+            PUBLISHER => (WINDOW, self.size.get()),
+            _ => (self.receives, PathMtu::B4096.bytes().get() + u64::from(GRH)),
+        };
+        Bytes::new(each.saturating_mul(count.into()))
     }
 
     /// Checks the parameters against the limits of the device.

@@ -102,7 +102,7 @@ pub(crate) fn header(spec: &CellSpec) -> u64 {
 
 impl CellSpec {
     /// Length of the memory that a side registers.
-    pub fn memory(&self, side: Side) -> Bytes {
+    pub fn side_memory(&self, side: Side) -> Bytes {
         Layout::of(self, side).memory()
     }
 }

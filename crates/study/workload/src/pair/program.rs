@@ -1,6 +1,7 @@
 //! A cell as a [`Program`]: its roles and results.
 
 use adverb_results::Transport;
+use adverb_units::Bytes;
 use adverb_verbs::{DeviceCaps, Impairment, RoleId, Station};
 
 use super::bench::is_idle;
@@ -49,6 +50,15 @@ impl Program for CellSpec {
 
     fn check(&self, caps: &DeviceCaps) -> Result<(), String> {
         self.validate(caps).map_err(|error| error.to_string())
+    }
+
+    /// A side of a byte stream has two buffers of one message, a side of verbs has one for each message in flight.
+    fn memory(&self, role: RoleId) -> Bytes {
+        match (self.is_stream(), role) {
+            (true, _) => Bytes::new(self.params.size.get().saturating_mul(2)),
+            (false, ACTIVE) => self.side_memory(Side::Active),
+            (false, _) => self.side_memory(Side::Passive),
+        }
     }
 
     fn refuses_manager(&self) -> Option<&'static str> {

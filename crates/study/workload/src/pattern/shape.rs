@@ -1,6 +1,6 @@
 //! The members of a pattern and their links.
 
-use adverb_units::Span;
+use adverb_units::{Bytes, Span};
 use adverb_verbs::{PathOptions, RoleId};
 use serde::{Deserialize, Serialize};
 
@@ -122,6 +122,11 @@ impl Pattern {
     pub fn link(&mut self, a: RoleId, b: RoleId) {
         self.members[a.0 as usize].links.push(Link { peer: b });
         self.members[b.0 as usize].links.push(Link { peer: a });
+    }
+
+    /// Returns the memory of a member.
+    pub fn memory(&self, role: RoleId) -> Bytes {
+        Bytes::new(self.members[role.0 as usize].memory)
     }
 
     /// Returns the number of machines.
