@@ -13,9 +13,11 @@
 //! each yield costs it a slice. If no other thread is runnable, the call returns after 0.2 µs, which does not delay
 //! a message measurably: those that arrive within 10 µs are found before, and others rarely arrive during the call.
 //!
-//! Two limits are the kernel's. It yields only to threads of the same group (cgroup, or session with
-//! `sched_autogroup_enabled`). And it takes up to 0.1 s, instead of milliseconds, to move two threads apart that are not
-//! pinned and started on one core: a thread that has run in the last 0.5 ms counts as cache-hot.
+//! If each of the 32 pairs is in another scheduling group (a session with `sched_autogroup_enabled`), they reach 2.0 M/s
+//! together instead of 0.4 M/s.
+//!
+//! Two threads that are not pinned and start on one core share it for up to 0.1 s, instead of some milliseconds, if other
+//! work keeps the kernel from balancing: it does not like to move a thread that has run in the last 0.5 ms.
 
 use std::cell::Cell;
 
