@@ -47,6 +47,9 @@ fn main() -> ExitCode {
         Err(Refused::Sweep(reason)) => return failed(&Usage(reason).into()),
     };
     points.iter().for_each(|cli| cli.color.write_global());
+    if let Err(error) = adverb_launch::report_file_size_limit() {
+        return failed(&error.into());
+    }
     let ended = match ranks::join(&mut points) {
         Ok(Some(code)) => Ok(code),
         Ok(None) => run(points.into_iter().map(|cli| cli.command).collect()),

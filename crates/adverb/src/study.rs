@@ -540,8 +540,13 @@ fn conclude(out: &Path, tally: &Tally, args: &StudyArgs) -> anyhow::Result<ExitC
         );
     }
     let rendered = folder::render(out, tally.ending()).with_context(|| {
-        let out = out.display();
-        format!("all records are in {out}; `adverb report {out}` writes the report, once it can")
+        let shown = out.display();
+        match folder::read(out, "this") {
+            Ok(_) => format!(
+                "all records are in {shown}; `adverb report {shown}` writes the report, once it can"
+            ),
+            Err(_) => format!("the records of the study are no longer in {shown}"),
+        }
     })?;
     print(out, tally, &rendered, args.format)?;
     if let Some(cut) = &tally.cut {

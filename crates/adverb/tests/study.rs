@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{Place, end_of, records, sides_of, signal, signal_if_there, wait_for};
+use common::{Ended, Place, end_of, records, sides_of, signal, signal_if_there, wait_for};
 use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -463,4 +463,49 @@ fn a_study_keeps_to_its_timeout_and_retries_when_it_goes_on() {
     assert_snapshot!(other.refused(2), @"error: --retries 4: the folder's study has --retries 3; leave out --retries, or choose another --out");
     let other = place.run(&format!("{resume} --timeout 2ms"));
     assert_snapshot!(other.refused(2), @"error: --timeout 2.10 ms (4.096 µs × 2^9): the folder's study has --timeout 1.05 ms (4.096 µs × 2^8); leave out --timeout, or choose another --out");
+}
+
+/// It told that all records were in the folder.
+#[test]
+fn a_study_whose_folder_is_deleted_says_that_its_records_are_lost() {
+    let place = Place::new();
+    let study = place.spawn("study --only fig5 --out s");
+    let results = place.path("s/results.jsonl");
+    wait_for("the first record", || {
+        std::fs::metadata(&results).is_ok_and(|file| file.len() > 0)
+    });
+    std::fs::remove_dir_all(place.path("s")).unwrap();
+    let ended = end_of(study);
+    assert_snapshot!(ended.failed(1), @"error: s/results.jsonl was deleted while its records were measured, and they are lost: measure again");
+}
+
+/// A signal ended it without a word.
+#[test]
+fn a_file_size_limit_is_one_line_and_the_earlier_records_are_kept() {
+    let place = Place::new();
+    let adverb = place.command("study --device model:mt26428_qdr --only fig5 --out s");
+    let mut limited = std::process::Command::new("sh");
+    limited
+        .args(["-c", "ulimit -f 64; exec \"$@\"", "sh"])
+        .arg(adverb.get_program())
+        .args(adverb.get_args())
+        .current_dir(place.path(""));
+    let ended = Ended::from(limited.output().unwrap());
+    assert_snapshot!(ended.failed(1), @"error: s/results.jsonl has reached the limit of file sizes (ulimit -f) and keeps the earlier records: raise it, then `adverb study --resume --out s`");
+    assert!(!common::records(&place.path("s")).is_empty());
+}
+
+#[test]
+fn a_full_disk_is_one_line_and_the_earlier_records_are_kept() {
+    let place = Place::new();
+    let out = place.shm().join("s");
+    let study = format!(
+        "study --device model:mt26428_qdr --only fig5 --out {}",
+        out.display()
+    );
+    if let Some(ended) = place.run_on_tmpfs("32K", &study) {
+        let line = ended.failed(1);
+        let expected = "results.jsonl, which keeps the earlier records: free some, then ";
+        assert!(line.contains(expected), "{line}");
+    }
 }

@@ -163,6 +163,24 @@ impl Ended {
         self.talk.trim_end()
     }
 
+    /// It ended with this status and one error, the last line on stderr; gives the line.
+    #[track_caller]
+    pub(crate) fn failed(&self, code: i32) -> &str {
+        assert_eq!(self.code, Some(code), "{}\n{}", self.out, self.talk);
+        let is_error = |line: &&str| line.starts_with("error: ");
+        assert_eq!(
+            self.talk.lines().filter(is_error).count(),
+            1,
+            "{}",
+            self.talk
+        );
+        self.talk
+            .lines()
+            .last()
+            .filter(is_error)
+            .expect("the error is the last line")
+    }
+
     /// stderr, without warnings about other tests that run at the same time.
     pub(crate) fn talk_of_itself(&self) -> String {
         let lines = self.talk.lines();

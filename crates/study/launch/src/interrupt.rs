@@ -10,7 +10,16 @@ use std::time::Duration;
 
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) fail with an error. Without a handler of SIGXFSZ it ends
+/// the process.
+///
+/// # Errors
+/// The handler cannot be installed.
+pub fn report_file_size_limit() -> io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
+}
 
 /// Exit status after a second signal, as shells report it: 128 + SIGINT.
 const KILLED: i32 = 130;

@@ -42,7 +42,7 @@ pub use device::{DeviceChoice, SoftAddress, TcpAddress};
 pub use event::{Event, Log};
 pub use hardware::{Hardware, Limits, PresetChoice};
 pub use info::DeviceInfo;
-pub use interrupt::Interrupt;
+pub use interrupt::{Interrupt, report_file_size_limit};
 pub use place::{Pinning, Placement, place};
 pub use process::Mode;
 pub use ranks::serve_rank_0;

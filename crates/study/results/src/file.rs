@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -119,8 +120,21 @@ pub enum ReadError {
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The disk is full; the partly written record has been removed again.
-    #[error("no space left for {}: free some, then `adverb study --resume --out {}`", .0.display(), folder(.0))]
+    #[error(
+        "no space left for {}, which keeps the earlier records: free some, then `adverb study --resume --out {}`",
+        .0.display(), folder(.0)
+    )]
     NoSpace(PathBuf),
+    /// The file reached the process's limit; the partly written record has been removed again.
+    #[error(
+        "{} has reached the limit of file sizes (ulimit -f) and keeps the earlier records: raise it, then \
+         `adverb study --resume --out {}`",
+        .0.display(), folder(.0)
+    )]
+    TooLarge(PathBuf),
+    /// The file was deleted, and its records are lost.
+    #[error("{} was deleted while its records were measured, and they are lost: measure again", .0.display())]
+    Deleted(PathBuf),
     /// The system refused.
     #[error("cannot write {}: {source}: choose another folder with --out", .path.display())]
     Io {
@@ -250,8 +264,9 @@ impl Writer {
     }
 
     /// Appends a record. On return the complete line is in the file and survives this process; after an error
-    /// the file is unchanged.
+    /// the file is unchanged. A deleted file is an error: nothing written to it can be read again.
     pub fn append(&mut self, record: &Record) -> Result<(), WriteError> {
+        self.check_exists()?;
         let mut line = serde_json::to_vec(record).map_err(|e| write_error(&self.path, e.into()))?;
         line.push(b'\n');
         self.write_whole(&line)
@@ -259,7 +274,16 @@ impl Writer {
 
     /// Waits until all records are on the disk.
     pub fn close(self) -> Result<(), WriteError> {
+        self.check_exists()?;
         self.file.sync_all().map_err(|e| write_error(&self.path, e))
+    }
+
+    fn check_exists(&self) -> Result<(), WriteError> {
+        let metadata = self.file.metadata();
+        match metadata.map_err(|e| write_error(&self.path, e))?.nlink() {
+            0 => Err(WriteError::Deleted(self.path.clone())),
+            _ => Ok(()),
+        }
     }
 
     fn write_whole(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
@@ -280,6 +304,7 @@ impl Writer {
 
 fn write_error(path: &Path, source: io::Error) -> WriteError {
     match source.kind() {
+        io::ErrorKind::FileTooLarge => WriteError::TooLarge(path.to_owned()),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             WriteError::NoSpace(path.to_owned())
         }
@@ -418,6 +443,18 @@ mod tests {
         let error = writer.append(&record("a")).unwrap_err();
         assert!(matches!(error, WriteError::NoSpace(_)), "{error}");
         assert!(error.to_string().contains("free some"), "{error}");
+    }
+
+    #[test]
+    fn records_of_a_deleted_file_are_told_to_be_lost() {
+        let (dir, path) = in_new_folder();
+        let mut writer = Writer::create(&path).unwrap();
+        writer.append(&record("a")).unwrap();
+        std::fs::remove_dir_all(dir.path()).unwrap();
+        for error in [writer.append(&record("b")), writer.close()] {
+            let error = error.unwrap_err();
+            assert!(matches!(error, WriteError::Deleted(_)), "{error}");
+        }
     }
 
     proptest! {
