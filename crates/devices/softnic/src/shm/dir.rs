@@ -9,7 +9,7 @@
 //! /dev/shm/adverb-UID@ADDR-NS/   the same for ports with UDP port at an address of network
 //!                                namespace NS (its inode): there slot n has UDP port 4791 + n
 //! ```
-//! All names of a slot begin with its number. Slots are claimed and stale files removed under a lock on the
+//! All names of a slot begin with its number. Other names are of other programs, and are never removed. Slots are claimed and stale files removed under a lock on the
 //! directory itself. The kernel releases a lock when its holder dies, for whatever reason.
 
 use std::fs::File;
@@ -225,7 +225,7 @@ impl Dir {
                     held,
                 }));
             }
-            self.remove_slot(&file_name(slot, ""));
+            self.remove_slot(slot);
             held?;
         }
         Ok(None)
@@ -234,7 +234,7 @@ impl Dir {
     /// Removes the files of `slot`, and the directory if it was the last.
     pub(crate) fn release(&self, slot: u32) {
         if let Ok(_locked) = self.lock() {
-            self.remove_slot(&file_name(slot, ""));
+            self.remove_slot(slot);
             let _ = self.reap_locked();
             self.remove_if_empty();
         }
@@ -318,23 +318,39 @@ impl Dir {
         Ok(names.collect())
     }
 
-    fn reap_locked(&self) -> io::Result<()> {
+    /// Returns the names of the files that ports made, in order.
+    fn port_files(&self) -> io::Result<Vec<String>> {
         let mut names = self.names()?;
+        names.retain(|name| slot_of_file(name).is_some());
         names.sort();
-        for slot in names.chunk_by(|a, b| prefix(a) == prefix(b)) {
-            let prefix = prefix(&slot[0]);
-            let port = self.open_file(&format!("{prefix}port"), OFlags::RDONLY | OFlags::NONBLOCK);
-            let alive = port.is_ok_and(|port| Self::is_alive(&port));
-            if !alive && prefix.len() == 4 {
-                self.remove_slot(prefix);
+        Ok(names)
+    }
+
+    fn reap_locked(&self) -> io::Result<()> {
+        for files in self
+            .port_files()?
+            .chunk_by(|a, b| slot_of_file(a) == slot_of_file(b))
+        {
+            let Some(slot) = slot_of_file(&files[0]) else {
+                continue;
+            };
+            let how = OFlags::RDONLY | OFlags::NONBLOCK;
+            let port = self.open_file(&file_name(slot, "port"), how);
+            if !port.is_ok_and(|port| Self::is_alive(&port)) {
+                self.remove_files(files);
             }
         }
         Ok(())
     }
 
-    fn remove_slot(&self, prefix: &str) {
-        let names = self.names().unwrap_or_default();
-        for name in names.iter().filter(|name| name.starts_with(prefix)) {
+    fn remove_slot(&self, slot: u32) {
+        let mut files = self.port_files().unwrap_or_default();
+        files.retain(|name| slot_of_file(name) == Some(slot));
+        self.remove_files(&files);
+    }
+
+    fn remove_files(&self, names: &[String]) {
+        for name in names {
             let _ = unlinkat(&self.fd, name, AtFlags::empty());
         }
     }
@@ -367,9 +383,16 @@ fn lock_within(dir: &OwnedFd, timeout: Duration) -> io::Result<()> {
     }
 }
 
-/// Returns everything up to and including the dot.
-fn prefix(name: &str) -> &str {
-    name.find('.').map_or(name, |dot| &name[..=dot])
+/// Returns the slot of a file that a port made, by its name; `None` for any other name.
+fn slot_of_file(name: &str) -> Option<u32> {
+    let (number, kind) = name.split_once('.')?;
+    let slot = u32::from_str_radix(number, 16).ok()?;
+    let is_numbered = |kind: &str| {
+        let number = kind.strip_prefix(['c', 'm']).unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let is_known = kind == "port" || kind == "wake" || is_numbered(kind);
+    (is_known && slot < MAX_SLOTS && name == file_name(slot, kind)).then_some(slot)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -453,6 +476,34 @@ mod tests {
             names(&dir),
             ["000.port", "001.port", "002.port", "notes.txt"]
         );
+    }
+
+    #[test]
+    fn only_names_that_ports_give_their_files_are_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = dir_in(place.path());
+        let first = claim(&dir);
+        let kept = [
+            "000.txt",
+            "00a.c",
+            "00a.cx1",
+            "00a.portrait",
+            "00A.port",
+            "0a.port",
+            "200.port",
+            "abc.tar",
+            "fff.m1",
+        ];
+        for name in kept {
+            fs::write(dir.0.join(name), "").unwrap();
+        }
+        for name in ["001.port", "00a.m0", "00a.wake", "1ff.c12"] {
+            fs::write(dir.0.join(name), "").unwrap();
+        }
+        first.dir.release(first.slot);
+        let mut expected: Vec<_> = kept.map(str::to_owned).into();
+        expected.sort();
+        assert_eq!(names(&dir), expected);
     }
 
     #[test]
