@@ -170,11 +170,14 @@ impl UcQp {
         // A message may begin with any PSN, even one that was received before. Without acknowledgements the sender may be
         // any distance ahead, so beyond half the circle a new packet looks like an old one (IBTA vol. 1, 9.8.2.2;
         // Soft-RoCE does the same).
-        let missed = bth.psn != self.expected;
-        self.expected = bth.psn.advance(1);
-        if missed || bth.opcode.position().begins() {
+        if bth.opcode.position().begins() {
             self.give_up_message();
+        } else if bth.psn != self.expected {
+            // The current message is given up when the next one begins: if nothing is missing because this packet is
+            // forged or late, it continues.
+            return Err(DropReason::BrokenMessage);
         }
+        self.expected = bth.psn.advance(1);
         let taken = self.inbound.take(packet, &mut self.receives, memory);
         taken
             .map(|taken| self.finish(taken))

@@ -98,26 +98,34 @@ fn a_sequence_error_is_not_sent_if_what_was_missing_has_come() {
     assert_eq!(answers(&lab), []);
 }
 
+/// The NAK is for a packet that the requester may not have sent, so that it drops the NAK. Once the acknowledgement was
+/// gone, and cost a timeout.
 #[test]
-fn a_sequence_error_leaves_the_acknowledgement_before_it() {
-    let mut lab = quiet();
-    post_receive(&mut lab, 0, 8);
-    let first = config(Side::A).requester.first_psn;
-    let bth = Bth::new(Opcode::RcSendOnly, config(Side::B).qpn, first).with(BthFlags::ACK_REQ);
-    let headers = PacketHeaders {
-        bth,
-        extension: Extension::None,
-    };
-    let packet = Packet {
-        headers,
-        payload: &[],
-    };
-    let taken = (lab.b.qp).handle_packet(lab.now, &packet, &mut lab.b.memory);
-    assert_eq!(taken, Ok(()));
-    assert_eq!(inject_send(&mut lab, 1000), Err(DropReason::OutOfSequence));
-    lab.flush();
-    let expected = [(Opcode::RcAck, 0, 0), (Opcode::RcAck, 1, 0)];
-    assert_eq!(answers(&lab), expected);
+fn a_nak_leaves_the_acknowledgement_before_it() {
+    let forged: [(u32, DropReason); 2] = [
+        (1000, DropReason::OutOfSequence),
+        (1, DropReason::ReceiverNotReady),
+    ];
+    for (at, reason) in forged {
+        let mut lab = quiet();
+        post_receive(&mut lab, 0, 8);
+        let first = config(Side::A).requester.first_psn;
+        let bth = Bth::new(Opcode::RcSendOnly, config(Side::B).qpn, first).with(BthFlags::ACK_REQ);
+        let headers = PacketHeaders {
+            bth,
+            extension: Extension::None,
+        };
+        let packet = Packet {
+            headers,
+            payload: &[],
+        };
+        let taken = (lab.b.qp).handle_packet(lab.now, &packet, &mut lab.b.memory);
+        assert_eq!(taken, Ok(()));
+        assert_eq!(inject_send(&mut lab, at), Err(reason));
+        lab.flush();
+        let expected = [(Opcode::RcAck, 0, 0), (Opcode::RcAck, 1, 0)];
+        assert_eq!(answers(&lab), expected);
+    }
 }
 
 // --- opcodes (9.7.4.1)

@@ -119,8 +119,9 @@ fn answers_to_what_is_done_or_was_not_sent_are_dropped() {
     let mut lab = asked(Work::Write(REMOTE), 3 * MTU);
     for response in [ack, fatal, sequence, read] {
         let payload: &[u8] = if response == read { &[1; 8] } else { &[] };
-        // A sequence error names the packet after what it acknowledges.
-        let nearest = if response == sequence { 4 } else { 3 };
+        // A NAK names the packet after what it acknowledges.
+        let is_nak = response == fatal || response == sequence;
+        let nearest = if is_nak { 4 } else { 3 };
         for ahead in [nearest, 1000, 1 << 22] {
             let taken = answer(&mut lab, response, payload, ahead);
             assert_eq!(taken, Err(DropReason::UnsentResponse), "{response:?}");
@@ -187,11 +188,31 @@ fn sequence_errors_of_a_receiver_that_is_not_ready_take_no_retry_in_the_end() {
 /// A forged request has the responder report the packet after the last one. Once that took the place of the
 /// acknowledgement, was dropped, and cost a timeout.
 #[test]
-fn a_sequence_error_behind_the_last_packet_acknowledges_it() {
-    let mut lab = asked(Work::Write(REMOTE), 3 * MTU);
-    let _ = answer(&mut lab, MISSING, &[], 3);
-    assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::Success)]);
-    assert_eq!(lab.a.qp.counters().resent, 0);
+fn a_nak_behind_the_last_packet_acknowledges_it_and_has_no_other_effect() {
+    let not_ready = Extension::Ack(aeth(Syndrome::RnrNak(RnrTimer::new(1).unwrap())));
+    let fatal = nak(NakCode::InvalidRequest);
+    for response in [MISSING, (Opcode::RcAck, not_ready), (Opcode::RcAck, fatal)] {
+        let mut lab = asked(Work::Write(REMOTE), 3 * MTU);
+        let taken = answer(&mut lab, response, &[], 3);
+        assert_eq!(taken, Err(DropReason::UnsentResponse));
+        assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::Success)]);
+        // It sends on at once.
+        post(&mut lab, work(2, Work::Write(REMOTE), piece(0, MTU)));
+        lab.flush();
+        assert_eq!(lab.sent.len(), 4);
+        assert_eq!(lab.a.qp.counters().resent, 0);
+    }
+}
+
+/// A NAK behind a READ whose response is missing shows the loss, whoever caused it.
+#[test]
+fn a_nak_behind_a_missing_answer_has_it_asked_for_again() {
+    for code in [NakCode::PsnSequenceError, NakCode::InvalidRequest] {
+        let mut lab = asked(Work::Read(REMOTE), MTU);
+        let taken = answer(&mut lab, (Opcode::RcAck, nak(code)), &[], 1);
+        assert_eq!(taken, Err(DropReason::ResponseGap));
+        assert_eq!(lab.sent.len(), 2);
+    }
 }
 
 /// Forged requests make the responder report packets that are on their way. The first such report sends

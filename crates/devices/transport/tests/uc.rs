@@ -10,7 +10,7 @@ use adverb_units::{Span, Time};
 use adverb_verbs::{
     AccessFlags, Imm, PathMtu, Psn, QpAttr, QpState, SendFlags, WcOpcode, WcStatus, WrId,
 };
-use adverb_wire::{Packet, UnknownOpcode};
+use adverb_wire::{Bth, Extension, Opcode, Packet, PacketHeaders, UnknownOpcode};
 use lab::memory::{REMOTE, piece, pieces};
 use lab::{Endpoint, Fate, Lab, Random, Rule, Side, TestMemory};
 
@@ -174,6 +174,45 @@ fn a_packet_that_comes_twice_begins_a_message_twice() {
         assert_eq!(received(&lab), [(0, 1), (1, 2)], "packet {place}");
         let broken = lab.b.qp.counters().dropped(DropReason::BrokenMessage);
         assert_eq!(broken, u64::from(place != 0));
+    }
+}
+
+/// Once, a forged part of a message ended the message in progress, whatever its number.
+#[test]
+fn a_forged_part_of_a_message_leaves_the_message_in_progress() {
+    let first: Psn = lab::config(Side::A).requester.first_psn;
+    for ahead in [0, 1000, 1 << 23, (1 << 24) - 1] {
+        // Three packets, which arrive one by one.
+        let mut lab = connected(Box::new(move |s| {
+            let place = s.headers.bth.psn.distance_from(first);
+            Fate::Delay(Span::from_us(place.into()))
+        }));
+        post_receive(&mut lab, 0, 700);
+        let payload = lab.a.memory.put(0, &[9; 700]);
+        post(&mut lab, 0, Work::Send, payload);
+        let forge = |lab: &mut Lab<UcQp>| {
+            let bth = Bth::new(
+                Opcode::UcSendMiddle,
+                lab::config(Side::B).qpn,
+                first.advance(ahead),
+            );
+            let headers = PacketHeaders {
+                bth,
+                extension: Extension::None,
+            };
+            let payload = &[1; MTU];
+            let packet = Packet { headers, payload };
+            let taken = lab.b.qp.handle_packet(&packet, &mut lab.b.memory);
+            assert_eq!(taken, Err(DropReason::BrokenMessage), "{ahead} ahead");
+        };
+        forge(&mut lab);
+        while lab.step() {
+            if lab.b.completions.is_empty() {
+                forge(&mut lab);
+            }
+        }
+        assert_eq!(received(&lab), [(0, 9)], "{ahead} ahead");
+        assert_eq!(lab.b.memory.local[..700], [9; 700]);
     }
 }
 

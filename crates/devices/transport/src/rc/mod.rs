@@ -5,6 +5,7 @@
 //! count "invalid", and a peer's credits are ignored. A responder without a receive request sends an RNR
 //! NAK instead.
 
+mod budget;
 mod replay;
 mod requester;
 mod responder;

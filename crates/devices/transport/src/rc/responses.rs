@@ -69,8 +69,8 @@ impl Responses {
     }
 
     /// Adds a response in PSN order. It replaces an ACK or NAK directly before it, because it acknowledges the same
-    /// requests. But a sequence error does not replace an ACK: if a forged packet has caused it, the requester may not
-    /// have sent its PSN, and ignores it.
+    /// requests. But a NAK does not replace an ACK: if a forged packet has caused it, the requester may not have sent
+    /// its PSN, and may ignore it.
     pub(super) fn push(&mut self, response: Response) {
         let waits_before = |r: &Response| r.seq <= response.seq;
         let mut at = self.waiting.len();
@@ -79,7 +79,7 @@ impl Responses {
         }
         let before = at.checked_sub(1).map(|before| self.waiting[before].kind);
         match before {
-            Some(ResponseKind::Ack) if response.kind == SEQUENCE_ERROR => {
+            Some(ResponseKind::Ack) if matches!(response.kind, ResponseKind::Nak(_)) => {
                 self.waiting.insert(at, response);
             }
             Some(ResponseKind::Ack | ResponseKind::Nak(_)) => self.waiting[at - 1] = response,

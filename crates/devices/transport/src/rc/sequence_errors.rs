@@ -4,9 +4,14 @@
 //! does not show whether a packet is missing, so the requester believes the first one: it goes back. If the next
 //! acknowledgement is not one that it has requested since, the packets sent before have arrived, and none was missing.
 //! From then on it doubts such NAKs: it sends only the packet that the NAK names again, as a *probe*, and does not
-//! interrupt the stream. The responder acknowledges either the probe alone, which confirms the loss, or everything that
-//! has arrived.
+//! interrupt the stream. If packet and probe have both arrived, the responder acknowledges everything that has arrived. If
+//! only the probe has, it reports the packet after it as soon as another packet arrives, which confirms the loss. An ACK
+//! of the probe alone confirms it only if no other packet follows: the named packet may have requested that ACK itself.
+//!
+//! If few packets are in flight, nothing shows that a NAK was false. So NAKs are also doubted while too large a share of
+//! the stream was sent again because of them.
 
+use super::budget::Budget;
 use crate::sequence::Seq;
 
 /// What to do after a sequence error NAK, or after the response to a probe.
@@ -15,6 +20,8 @@ pub(super) enum Reaction {
     None,
     Probe,
     GoBack,
+    /// Go back if no more packets are sent now, whose reports would show whether packets are missing.
+    GoBackIfLast,
 }
 
 /// The reaction to the last NAK.
@@ -37,6 +44,8 @@ pub(super) struct SequenceErrors {
     sent: Sent,
     /// The last NAK was false.
     is_doubted: bool,
+    /// Limits what unconfirmed NAKs have sent again. While it is exhausted, NAKs are doubted.
+    budget: Budget,
 }
 
 impl SequenceErrors {
@@ -46,24 +55,27 @@ impl SequenceErrors {
         self.named == Some(seq)
     }
 
-    /// Records a NAK for packet `seq`. A request whose response carries data is not sent as a probe, because the response
-    /// may be long.
-    pub(super) fn report(&mut self, seq: Seq, is_answered: bool) -> Reaction {
+    /// Records a NAK for packet `seq` when `next` is the next packet to send. A request whose response carries data is not
+    /// sent as a probe, because the response may be long.
+    pub(super) fn report(&mut self, seq: Seq, next: Seq, is_answered: bool) -> Reaction {
         // If a probe was missing, packets behind it make the responder send a NAK for the packet after it.
-        let confirms = self.sent == Sent::Probe && self.named.is_some_and(|probe| probe + 1 == seq);
-        self.is_doubted &= !confirms;
-        self.named = Some(seq);
-        if self.is_doubted && !is_answered {
-            self.sent = Sent::ProbeDue;
+        if self.sent == Sent::Probe && self.named.is_some_and(|probe| probe + 1 == seq) {
+            self.confirm(seq);
+        } else if (self.is_doubted || !self.budget.is_open()) && !is_answered {
+            (self.named, self.sent) = (Some(seq), Sent::ProbeDue);
             return Reaction::Probe;
+        } else {
+            self.named = Some(seq);
+            self.budget.spend(next.since(seq));
         }
         self.sent = Sent::All(None);
         Reaction::GoBack
     }
 
-    /// Records that everything before `to` was acknowledged when `next` was the next packet to send.
+    /// Records that the packets from `from` to before `to` were acknowledged when `next` was the next packet to send.
     #[inline]
-    pub(super) fn acknowledged(&mut self, to: Seq, next: Seq) -> Reaction {
+    pub(super) fn acknowledged(&mut self, from: Seq, to: Seq, next: Seq) -> Reaction {
+        self.budget.earn(to.since(from));
         match self.named {
             Some(named) if self.sent != Sent::None && named < to => self.judge(named, to, next),
             _ => Reaction::None,
@@ -77,12 +89,19 @@ impl SequenceErrors {
                 self.is_doubted = to > next || asked.is_none_or(|asked| to <= asked);
             }
             Sent::Probe if named + 1 == to => {
-                (self.named, self.is_doubted) = (Some(to), false);
-                return Reaction::GoBack;
+                self.sent = Sent::Probe;
+                return Reaction::GoBackIfLast;
             }
             Sent::None | Sent::Probe | Sent::ProbeDue => {}
         }
         Reaction::None
+    }
+
+    /// Records that the loss of the probe's packet is confirmed: everything from `seq` on is sent again.
+    pub(super) fn confirm(&mut self, seq: Seq) {
+        (self.named, self.sent) = (Some(seq), Sent::None);
+        self.is_doubted = false;
+        self.budget.open();
     }
 
     /// Records that packet `seq` was sent, which requests an ACK.
@@ -104,8 +123,9 @@ impl SequenceErrors {
         self.sent = Sent::Probe;
     }
 
-    /// Forgets the last NAK, when the requester goes back for another reason.
+    /// Forgets the last NAK, when the requester goes back for another reason, which nobody can forge.
     pub(super) fn forget(&mut self) {
         (self.named, self.sent) = (None, Sent::None);
+        self.budget.fill();
     }
 }

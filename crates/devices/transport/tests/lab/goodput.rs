@@ -85,7 +85,7 @@ impl Row {
         (8 * count * self.size) as f64 / network.now.as_ps() as f64 * 1e3
     }
 
-    fn work(&self, id: u64) -> SendWork {
+    pub fn work(&self, id: u64) -> SendWork {
         SendWork {
             wr_id: WrId(id),
             work: match self.kind {
@@ -97,7 +97,8 @@ impl Row {
         }
     }
 
-    fn network(&self, loss: u64) -> Network {
+    /// Two hosts with a queue pair each, between which so many packets of 10 000 are lost.
+    pub fn network(&self, loss: u64) -> Network {
         let ends = [0, 1].map(|host| At { host, qp: 0 });
         let hosts = [(Side::A, 0, 1), (Side::B, 1, 0)].map(|(side, own, peer)| {
             let mut config = config(side);

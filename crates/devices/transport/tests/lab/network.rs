@@ -13,7 +13,7 @@ use adverb_units::{Span, Time};
 use adverb_verbs::Qpn;
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
-use adverb_wire::{Flow, Packet, ROCE_PORT, UnknownOpcode, WireError, grh, icrc};
+use adverb_wire::{Bth, Flow, Packet, ROCE_PORT, UnknownOpcode, WireError, grh, icrc};
 
 use super::{FLIGHT, Fate, TestMemory};
 
@@ -62,6 +62,15 @@ impl AnyQp {
             AnyQp::Rc(qp, _) => qp.handle_unknown(unknown),
             AnyQp::Uc(qp, _) => qp.handle_unknown(unknown),
             AnyQp::Ud(qp) => qp.handle_unknown(unknown),
+        };
+    }
+
+    fn malformed(&mut self, bytes: &[u8]) {
+        let (bth, _) = Bth::parse(bytes).expect("only its length is wrong");
+        match self {
+            AnyQp::Rc(qp, _) => qp.handle_malformed(&bth),
+            AnyQp::Uc(qp, _) => qp.handle_malformed(&bth),
+            AnyQp::Ud(_) => return,
         };
     }
 
@@ -177,6 +186,8 @@ pub struct Network {
     pub packets: u64,
     /// Transmission time of a byte. `None`: 0.
     pub byte: Option<Span>,
+    /// How long a packet is on its way.
+    pub flight: Span,
     fate: Box<dyn FnMut() -> Fate>,
     events: BTreeMap<(Time, u64), (usize, Event)>,
     count: u64,
@@ -190,6 +201,7 @@ impl Network {
             hosts,
             packets: 0,
             byte: None,
+            flight: FLIGHT,
             fate,
             events: BTreeMap::new(),
             count: 0,
@@ -247,6 +259,7 @@ impl Network {
                 let _ = qp.packet(self.now, 0, &packet, &mut host.memory);
             }
             Err(WireError::Opcode(unknown)) => qp.unknown(&unknown),
+            Err(WireError::Pad { .. } | WireError::UnexpectedPayload { .. }) => qp.malformed(bytes),
             Err(_) => return,
         }
         host.wake(at.qp);
@@ -273,13 +286,18 @@ impl Network {
         self.events.insert((at, self.count), (host, event));
     }
 
-    /// Goes to the next event; false if nothing will ever happen.
-    pub fn step(&mut self) -> bool {
+    /// Sends what can be sent now; returns the time of the next event. `None` if nothing will ever happen.
+    pub fn next_event(&mut self) -> Option<Time> {
         self.flush();
         let arrival = self.events.first_key_value().map(|((at, _), _)| *at);
         let stations = self.hosts.iter().flat_map(|host| &host.stations);
         let deadlines = stations.filter_map(|station| station.qp.deadline());
-        let Some(next) = deadlines.chain(arrival).min() else {
+        deadlines.chain(arrival).min()
+    }
+
+    /// Goes to the next event; false if nothing will ever happen.
+    pub fn step(&mut self) -> bool {
+        let Some(next) = self.next_event() else {
             return false;
         };
         assert!(next >= self.now, "a deadline in the past");
@@ -383,7 +401,7 @@ impl Network {
                 departure
             }
         };
-        let arrival = departure + FLIGHT;
+        let arrival = departure + self.flight;
         match (self.fate)() {
             Fate::Drop => return,
             Fate::Pass => {}

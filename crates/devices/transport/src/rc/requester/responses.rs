@@ -39,10 +39,10 @@ impl Requester {
     ) -> Result<(), ResponseError> {
         let (unacked, next) = (self.window.unacked(), self.window.next());
         let seq = self.numbering.seq(packet.headers.bth.psn, unacked);
-        // A sequence error at the packet after the last one is due to a packet that this side did not send. It
-        // acknowledges all others, like an ACK.
+        // A NAK for the packet after the last one is due to a packet that this side did not send. It acknowledges all
+        // others, like an ACK.
         let sent = self.window.sent();
-        if seq > sent || (seq == sent && !is_sequence_error(packet)) {
+        if seq > sent || (seq == sent && !is_nak(packet)) {
             return Err(ResponseError::Drop(DropReason::UnsentResponse));
         }
         let done = match packet.headers.extension {
@@ -54,7 +54,9 @@ impl Requester {
         };
         let acknowledged = self.window.unacked();
         if acknowledged != unacked {
-            if self.errors.acknowledged(acknowledged, next) == Reaction::GoBack {
+            let reaction = self.errors.acknowledged(unacked, acknowledged, next);
+            if reaction == Reaction::GoBackIfLast && !self.has_packet() {
+                self.errors.confirm(acknowledged);
                 self.restart(shared);
             }
             match self.window.is_busy() {
@@ -82,6 +84,7 @@ impl Requester {
             _ if self.acknowledge(seq, shared) == Reached::Gap => {
                 Err(self.response_gap(Some(seq), shared))
             }
+            _ if seq == self.window.sent() => Err(ResponseError::Drop(DropReason::UnsentResponse)),
             Syndrome::Nak(code) if code != NakCode::PsnSequenceError => {
                 Err(ResponseError::Fail(status_of(code)))
             }
@@ -100,7 +103,8 @@ impl Requester {
             Syndrome::Nak(_) => {
                 self.retries.take().map_err(ResponseError::Fail)?;
                 let front = self.queue.front().expect("sent and not acknowledged");
-                if self.errors.report(seq, front.is_answered()) == Reaction::GoBack {
+                let (next, is_answered) = (self.window.next(), front.is_answered());
+                if self.errors.report(seq, next, is_answered) == Reaction::GoBack {
                     self.restart(shared);
                 }
                 Ok(())
@@ -224,11 +228,11 @@ impl Requester {
     }
 }
 
-fn is_sequence_error(packet: &Packet<'_>) -> bool {
+fn is_nak(packet: &Packet<'_>) -> bool {
     let Extension::Ack(aeth) = packet.headers.extension else {
         return false;
     };
-    packet.opcode() == Opcode::RcAck && aeth.syndrome == Syndrome::Nak(NakCode::PsnSequenceError)
+    packet.opcode() == Opcode::RcAck && !matches!(aeth.syndrome, Syndrome::Ack(_))
 }
 
 const fn status_of(code: NakCode) -> WcStatus {
