@@ -13,24 +13,25 @@ use std::time::Duration;
 use common::flood::{Flood, Kind, Measured, Placement, Stream, Target};
 
 /// Forged packets a second.
-const RATES: [u64; 3] = [10, 100, 100_000];
+const RATES: [u64; 4] = [10, 100, 3000, 70_000];
 /// Measurements of each figure, in turn with those that it is compared with.
 const REPETITIONS: usize = 15;
 const TIME: Duration = Duration::from_millis(100);
 
 fn main() {
-    println!(
-        "forged packets/s{:>10}{:>10}{:>10}",
-        RATES[0], RATES[1], RATES[2]
-    );
+    print_row("forged packets/s", RATES.map(|rate| rate.to_string()));
     for kind in Kind::ALL {
-        let shares = RATES.map(|rate| share(kind, rate));
-        let [a, b, c] = shares.map(|share| match share {
+        let shares = RATES.map(|rate| match share(kind, rate) {
             Some(share) => format!("{:.0} %", 100. * share),
             None => "ends".to_owned(),
         });
-        println!("{:<16}{a:>10}{b:>10}{c:>10}", format!("{kind:?}"));
+        print_row(&format!("{kind:?}"), shares);
     }
+}
+
+fn print_row(name: &str, cells: [String; RATES.len()]) {
+    let cells = cells.map(|cell| format!("{cell:>10}"));
+    println!("{name:<16}{}", cells.concat());
 }
 
 /// The share of its goodput that a stream keeps; none if the connection ends.

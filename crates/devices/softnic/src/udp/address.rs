@@ -57,11 +57,6 @@ pub(crate) fn udp_port(slot: u32) -> u16 {
     ROCE_PORT + slot as u16
 }
 
-/// Returns the slot that has this UDP port.
-pub(super) fn slot_at(port: u16) -> u32 {
-    u32::from(port.wrapping_sub(ROCE_PORT))
-}
-
 /// Returns the socket address at `ip` of the process that owns `qpn`. All members of a multicast group have the same
 /// port.
 pub(crate) fn socket_of(ip: IpAddr, qpn: Qpn) -> SocketAddr {

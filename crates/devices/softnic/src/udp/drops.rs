@@ -35,14 +35,9 @@ impl Drops {
         self.0[why as usize] += 1;
     }
 
-    /// Returns the number of packets that a socket filter would have dropped.
-    pub(super) fn unserved(&self) -> u64 {
-        let reasons = [
-            PortDrop::Service,
-            PortDrop::Partition,
-            PortDrop::UnknownQueuePair,
-        ];
-        reasons.iter().map(|why| self.0[*why as usize]).sum()
+    /// Returns the number of packets dropped for a reason.
+    pub(super) fn of(&self, why: PortDrop) -> u64 {
+        self.0[why as usize]
     }
 
     pub(super) fn by_name(&self) -> impl Iterator<Item = (String, u64)> + '_ {

@@ -8,13 +8,11 @@ use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd as _;
 
-use adverb_wire::{DEFAULT_PKEY, bth, udp};
-use libc::{
-    BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_JEQ, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET,
-    BPF_RSH, BPF_W,
-};
+use adverb_wire::{Opcode, bth, icrc, udp};
+use libc::{BPF_ABS, BPF_B, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_LEN, BPF_RET, BPF_W};
 
-use crate::shm::layout::{MAX_QP, qpn_of};
+/// Length of the zeros that a congestion notification consists of (A17.9.3).
+const RESERVED: u32 = 16;
 
 /// Returns a BPF statement.
 const fn statement(code: u32, k: u32) -> libc::sock_filter {
@@ -53,33 +51,25 @@ pub(super) fn attach(socket: &UdpSocket, program: &mut [libc::sock_filter]) -> i
     }
 }
 
-/// Attaches a filter that accepts only RC, UC and UD packets of the default partition to queue pair numbers of this
-/// slot. Others, for example congestion notifications, which the port ignores, then use neither buffer nor time.
-/// Unknown opcodes of these services are accepted, because RC has to answer them with a NAK.
-pub(super) fn admit(socket: &UdpSocket, slot: u32) -> io::Result<()> {
+/// Attaches a filter that drops congestion notifications, which the port ignores, before they use buffer and time.
+///
+/// It drops nothing else: the kernel may have joined a longer packet with packets of other senders, and the filter decides
+/// for all of them. A datagram of this length with these zeros is one packet.
+pub(super) fn refuse_notifications(socket: &UdpSocket) -> io::Result<()> {
     const PACKET: u32 = udp::LEN as u32;
-    const PARTITION: u32 = 0x7fff;
-    const ABOVE_INDEX: u32 = 0xff_ffff & !(MAX_QP - 1);
+    const NOTIFICATION: u32 = PACKET + bth::LEN as u32 + RESERVED + icrc::LEN as u32;
     let load = |size, offset| statement(BPF_LD | size | BPF_ABS, PACKET + offset);
-    let and = |mask| statement(BPF_ALU | BPF_AND | BPF_K, mask);
-    // The last statement drops the datagram; so does a load beyond its end.
-    let unless = |test, k, over| jump(BPF_JMP | test | BPF_K, k, 0, over);
+    let unless = |k, over| jump(BPF_JMP | BPF_JEQ | BPF_K, k, 0, over);
     let mut program = [
-        // The shortest packet ends here, with its ICRC.
-        load(BPF_W, bth::LEN as u32),
-        // The upper bits of the opcode are the transport service.
+        statement(BPF_LD | BPF_W | BPF_LEN, 0),
+        unless(NOTIFICATION, 5),
         load(BPF_B, 0),
-        statement(BPF_ALU | BPF_RSH | BPF_K, 5),
-        jump(BPF_JMP | BPF_JEQ | BPF_K, 2, 8, 0),
-        jump(BPF_JMP | BPF_JGT | BPF_K, 3, 7, 0),
-        load(BPF_H, 2),
-        and(PARTITION),
-        unless(BPF_JEQ, u32::from(DEFAULT_PKEY) & PARTITION, 4),
-        load(BPF_W, 4),
-        and(ABOVE_INDEX),
-        unless(BPF_JEQ, qpn_of(slot, 0).get(), 1),
-        statement(BPF_RET | BPF_K, u32::MAX),
+        unless(Opcode::Cnp.code().into(), 3),
+        // A second packet of this length, an empty SEND, would begin here.
+        load(BPF_W, bth::LEN as u32 + icrc::LEN as u32),
+        unless(0, 1),
         statement(BPF_RET | BPF_K, 0),
+        statement(BPF_RET | BPF_K, u32::MAX),
     ];
     attach(socket, &mut program)
 }

@@ -30,7 +30,7 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketFlags, SocketType, bind, sendto, socket_with, sockopt,
 };
 
-use super::address::{interface_index, slot_at};
+use super::address::interface_index;
 use super::filter;
 use super::message_header::{Control, EMPTY, SocketName, header};
 
@@ -108,9 +108,9 @@ impl RoceSocket {
         Self::over(socket.into(), at)
     }
 
-    /// Attaches a filter that drops packets which no queue pair of this port's slot can take.
-    pub(super) fn take_only_served(&self) -> io::Result<()> {
-        filter::admit(&self.socket, slot_at(self.at.port()))
+    /// Attaches a filter that drops congestion notifications.
+    pub(super) fn refuse_notifications(&self) -> io::Result<()> {
+        filter::refuse_notifications(&self.socket)
     }
 
     /// Returns the number of datagrams that the kernel dropped: by the filter, or because the buffer was full.

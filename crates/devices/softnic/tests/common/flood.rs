@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part of it")]
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,11 +15,15 @@ use adverb_verbs::{
 };
 use adverb_wire::bth::{self, BthFlags};
 use adverb_wire::frame::{Addresses, Flow};
-use adverb_wire::ipv4::Unseen;
+use adverb_wire::ipv4::{self, Fragmentation, Ipv4, Unseen};
+use adverb_wire::udp::{self, Udp};
 use adverb_wire::{
     Aeth, Bth, Credits, Deth, Extension, NakCode, Opcode, PacketHeaders, Reth, Syndrome, icrc,
 };
 
+use rustix::net::{
+    AddressFamily, SendFlags as SendFlagsOfSocket, SocketType, ipproto, sendto, socket,
+};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::network::{FIRST_PSN, How, Network, connect_to};
@@ -110,9 +115,10 @@ impl Kind {
             Kind::PastAck | Kind::Nak => "drop_stale_response",
             Kind::Malformed => "drop_malformed",
             Kind::WrongIcrc => "drop_icrc_err",
-            Kind::WrongQueuePair => "drop_unknown_queue_pair",
+            Kind::WrongQueuePair | Kind::WrongSlot => "drop_unknown_queue_pair",
+            Kind::WrongPartition => "drop_partition",
             Kind::Datagram => "drop_wrong_service",
-            Kind::Cnp | Kind::WrongSlot | Kind::WrongPartition => "drop_at_socket",
+            Kind::Cnp => "drop_at_socket",
         };
         (end, name)
     }
@@ -170,7 +176,7 @@ pub enum Target {
 
 /// Where forged packets are sent from, and whereto.
 struct Forger {
-    socket: UdpSocket,
+    source: Source,
     to: SocketAddr,
     flow: Flow,
     dest: Qpn,
@@ -178,18 +184,77 @@ struct Forger {
     nobody: UdpSocket,
 }
 
+/// The sender of forged packets.
+enum Source {
+    /// A raw socket, whose packets have the addresses and ports of the peer's. It requires `CAP_NET_RAW`.
+    Raw(OwnedFd),
+    /// A socket at the peer's address with another port.
+    Port(UdpSocket),
+}
+
+impl Source {
+    /// Makes a source at `from`.
+    fn new(from: IpAddr) -> Self {
+        let raw = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW));
+        match raw {
+            Ok(raw) => Source::Raw(raw),
+            Err(_) => Source::Port(UdpSocket::bind((from, 0)).unwrap()),
+        }
+    }
+
+    /// Sends a packet. Losses in a full network queue are part of the flood.
+    fn send(&self, flow: &Flow, packet: &[u8], to: SocketAddr) {
+        match (self, flow.addresses) {
+            (Source::Port(socket), _) => {
+                let _ = socket.send_to(packet, to);
+            }
+            (Source::Raw(raw), Addresses::V4(source, destination)) => {
+                let length = (udp::LEN + packet.len()) as u16;
+                let ip = Ipv4 {
+                    tos: 0,
+                    total_length: ipv4::LEN as u16 + length,
+                    unseen: UNSEEN,
+                    ttl: 64,
+                    source,
+                    destination,
+                };
+                let udp = Udp {
+                    source: flow.source_port,
+                    destination: to.port(),
+                    length,
+                    checksum: 0,
+                };
+                let bytes = [&ip.to_bytes()[..], &udp.to_bytes(), packet].concat();
+                let _ = sendto(raw, &bytes, SendFlagsOfSocket::empty(), &to);
+            }
+            (Source::Raw(_), Addresses::V6(..)) => unreachable!("the networks are IPv4"),
+        }
+    }
+}
+
+/// What the IP header of a packet contains that is sent alone.
+const UNSEEN: Unseen = Unseen {
+    identification: 0,
+    fragmentation: Fragmentation::Forbidden,
+};
+
 impl Forger {
-    fn new(from: IpAddr, to: IpAddr, dest: Qpn, remote: RemoteAddress) -> Self {
-        let socket = UdpSocket::bind((from, 0)).unwrap();
+    /// Forges packets from queue pair `own` at `from` to queue pair `dest` at `to`.
+    fn new((from, own): (IpAddr, Qpn), (to, dest): (IpAddr, Qpn), remote: RemoteAddress) -> Self {
+        let source = Source::new(from);
+        let port = |qpn| 4791 + slot_of(qpn) as u16;
         let flow = Flow {
             addresses: Addresses::of(from, to).unwrap(),
-            source_port: socket.local_addr().unwrap().port(),
-            destination_port: 4791 + slot_of(dest) as u16,
+            source_port: match &source {
+                Source::Raw(_) => port(own),
+                Source::Port(socket) => socket.local_addr().unwrap().port(),
+            },
+            destination_port: port(dest),
         };
         let nobody = UdpSocket::bind((to, 0)).unwrap();
         let to = SocketAddr::new(to, flow.destination_port);
         Forger {
-            socket,
+            source,
             to,
             flow,
             dest,
@@ -229,12 +294,11 @@ impl Forger {
             Kind::Malformed => bth::LEN,
             _ => length,
         };
-        let length = icrc::seal(&self.flow, Unseen::default(), &mut packet, length).unwrap();
+        let length = icrc::seal(&self.flow, UNSEEN, &mut packet, length).unwrap();
         if kind == Kind::WrongIcrc {
             packet[length - 1] ^= 1;
         }
-        // Losses in a full network queue are part of the flood.
-        let _ = self.socket.send_to(&packet[..length], self.to);
+        self.source.send(&self.flow, &packet[..length], self.to);
     }
 }
 
@@ -324,13 +388,32 @@ impl Stream {
         [&self.a, &self.b].map(|end| end.context.counters())
     }
 
+    /// Whether forged packets have the peer's port, too.
+    pub fn spoofs_port(&self) -> bool {
+        matches!(Source::new(self.network.ip(0)), Source::Raw(_))
+    }
+
+    /// Fills the memory that is sent.
+    pub fn fill(&self, byte: u8) {
+        self.a.mr.write(0, &[byte; MESSAGE as usize]).unwrap();
+    }
+
+    /// Whether exactly the bytes `byte` have arrived, and nothing behind them.
+    pub fn has_arrived(&self, byte: u8) -> bool {
+        let mut bytes = vec![0; MEMORY.get() as usize];
+        self.b.mr.read(0, &mut bytes).unwrap();
+        let (message, rest) = bytes.split_at(MESSAGE as usize);
+        message.iter().all(|&b| b == byte) && rest.iter().all(|&b| b == 0)
+    }
+
     fn forger(&self, flood: &Flood) -> Forger {
-        let (from, to, dest) = match flood.kind.is_response() {
-            true => (1, 0, self.qp_a.qpn()),
-            false => (0, 1, self.qp_b.qpn()),
+        let a = (self.network.ip(0), self.qp_a.qpn());
+        let b = (self.network.ip(1), self.qp_b.qpn());
+        let (from, to) = match flood.kind.is_response() {
+            true => (b, a),
+            false => (a, b),
         };
-        let (from, to) = (self.network.ip(from), self.network.ip(to));
-        let mut forger = Forger::new(from, to, dest, self.b.mr.remote(0));
+        let mut forger = Forger::new(from, to, self.b.mr.remote(0));
         if flood.target == Target::Nobody {
             forger.to = forger.nobody.local_addr().unwrap();
         }

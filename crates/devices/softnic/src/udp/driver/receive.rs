@@ -19,7 +19,7 @@ use crate::udp::tx_batch::unseen;
 
 /// Maximum number of receive calls per turn, so that arriving packets starve neither sending nor the program.
 const CALLS: usize = 32;
-/// Number of packets without a queue pair after which the filter is attached.
+/// Number of packets of other services, such as congestion notifications, after which the filter is attached.
 const UNSERVED: u64 = 16;
 /// Membership is the upper bit of a partition key; the rest is the partition.
 const PARTITION: u16 = 0x7fff;
@@ -106,11 +106,10 @@ impl Driver {
     /// out to be useful.
     #[cold]
     fn drop(&mut self, why: PortDrop) {
-        let before = self.drops.unserved();
         self.drops.count(why);
-        if before < UNSERVED && self.drops.unserved() == UNSERVED {
+        if why == PortDrop::Service && self.drops.of(why) == UNSERVED {
             // Without a filter the driver continues to drop them.
-            let _ = self.tx.socket().take_only_served();
+            let _ = self.tx.socket().refuse_notifications();
         }
     }
 
