@@ -75,6 +75,20 @@ fn a_counter_in_memory_hands_out_every_number_once() {
     }
 }
 
+/// Each end sent a message for each queue pair before it received any: from 280 on, both waited for room.
+#[test]
+fn a_client_connects_1024_queue_pairs_to_each_owner() {
+    for remote in [Remote::Counter, items(&[64], 1.0, 0.5)] {
+        let mut program = program(remote, Posting::List(4));
+        (program.clients.threads, program.clients.qps) = (1, 1024);
+        for tallies in everywhere(&program) {
+            let client = &tallies[1];
+            let done = client.handed.count + client.values_checked + client.locked;
+            assert!(done > 0, "{:?}", program.remote);
+        }
+    }
+}
+
 #[test]
 fn items_are_read_by_dependent_reads_and_locked_by_two_additions() {
     for (records, mean_reads, put_ratio) in [

@@ -1,5 +1,7 @@
 //! A member's objects and their connections to its peers.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use adverb_verbs::{
     AccessFlags, Context, Destination, Endpoint, MemoryRegion, QpCaps, QpType, QueuePair,
     RemoteAddress, Rkey, RoleId, Station, first_psn,
@@ -16,10 +18,13 @@ use crate::polled;
 use crate::reap::Queue;
 use crate::wiring::{GRH, Kit, PeerAddress, QKEY};
 
-/// Messages between members before they connect.
-#[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
+/// The message of a member to each of its peers before they connect. It has the ends of all links between the
+/// two, because a send may wait until the peer receives: with a message for each link, both could wait.
+#[derive(Debug, Serialize, Deserialize)]
 struct Hello {
-    end: Endpoint,
+    /// The sender's queue pairs, in the order of its links to the receiver.
+    ends: VecDeque<Endpoint>,
+    /// The sender's memory.
     addr: u64,
     rkey: u32,
 }
@@ -206,16 +211,12 @@ impl<C: Context> Wiring<C> {
         let mut wires = Vec::with_capacity(member.links.len());
         // The queue pair that the other end of a link addresses.
         let reached = |place: usize| target.as_ref().unwrap_or_else(|| &qps[place % qps.len()]);
+        let mut hellos = exchange(members, member, &kit.mr, |place| {
+            kit.endpoint(reached(place))
+        })?;
         for (place, link) in member.links.iter().enumerate() {
-            let hello = Hello {
-                end: kit.endpoint(reached(place)),
-                addr: kit.mr.addr(),
-                rkey: kit.mr.rkey().0,
-            };
-            send(members, link.peer, &hello)?;
-        }
-        for (place, link) in member.links.iter().enumerate() {
-            let Hello { end, addr, rkey } = receive(members, link.peer)?;
+            let hello = hellos.get_mut(&link.peer).expect("each peer sent a hello");
+            let end = hello.ends.pop_front().expect("with an end for each link");
             let peer = match transport {
                 QpType::Dci => Some(kit.peer_address(&end, dc::KEY)?),
                 _ if transport.is_addressed() => Some(kit.peer_address(&end, QKEY)?),
@@ -226,8 +227,10 @@ impl<C: Context> Wiring<C> {
                     None
                 }
             };
-            let rkey = Rkey(rkey);
-            let remote = RemoteAddress { addr, rkey };
+            let remote = RemoteAddress {
+                addr: hello.addr,
+                rkey: Rkey(hello.rkey),
+            };
             wires.push(Wire { remote, peer });
         }
         Ok(Wiring {
@@ -250,6 +253,38 @@ impl<C: Context> Wiring<C> {
     pub fn destination(&self, wire: usize) -> Option<Destination<'_>> {
         self.wires[wire].peer.as_ref().map(PeerAddress::destination)
     }
+}
+
+/// Exchanges the ends of a member's links with its peers; `end_of` returns its own end of a link.
+fn exchange<S: Station>(
+    members: &Members<'_, S>,
+    member: &Member,
+    mr: &impl MemoryRegion,
+    end_of: impl Fn(usize) -> Endpoint,
+) -> Result<BTreeMap<RoleId, Hello>, Fault> {
+    let mut ours: BTreeMap<RoleId, VecDeque<Endpoint>> = BTreeMap::new();
+    for (place, link) in member.links.iter().enumerate() {
+        ours.entry(link.peer).or_default().push_back(end_of(place));
+    }
+    for (peer, ends) in &ours {
+        let hello = Hello {
+            ends: ends.clone(),
+            addr: mr.addr(),
+            rkey: mr.rkey().0,
+        };
+        send(members, *peer, &hello)?;
+    }
+    let receive_from = |(peer, ends): (RoleId, VecDeque<Endpoint>)| {
+        let hello: Hello = receive(members, peer)?;
+        if hello.ends.len() != ends.len() {
+            return Err(Fault::Protocol {
+                expected: "an address for each queue pair",
+                found: format!("{} addresses for {}", hello.ends.len(), ends.len()),
+            });
+        }
+        Ok((peer, hello))
+    };
+    ours.into_iter().map(receive_from).collect()
 }
 
 /// Returns the number of queue pairs of a member: one per link, unless several links share one.
