@@ -42,8 +42,8 @@ impl SoftChannel {
                 );
                 CreateError::System {
                     action,
+                    remedy: remedy(&port.dir, &source),
                     source,
-                    remedy: remedy(&port.dir),
                 }
             })?;
         Ok(SoftChannel {

@@ -56,8 +56,10 @@ impl SoftMr {
             RegisterError::Memory {
                 length,
                 place: port.dir.path().display().to_string(),
+                remedy: remedy(&port.dir, &source)
+                    .trim_start_matches("; ")
+                    .to_owned(),
                 source,
-                remedy: remedy(&port.dir).trim_start_matches("; ").to_owned(),
             }
         })?;
         let region = Arc::new(LocalRegion { mapping });

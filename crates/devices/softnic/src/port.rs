@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, Weak};
 
 use adverb_verbs::{AsyncEvent, CreateError, Gid, OpenError, PathMtu, Qpn, SrqId};
+use rustix::io::Errno;
 use spin::mutex::SpinMutex;
 
 use crate::shm::arena::Arena;
@@ -142,10 +143,11 @@ impl Port {
         made.map_err(|source| {
             dir.release(slot);
             let action = format!("make a port in {}", dir.path().display());
+            let explained = format!("{source}{}", remedy(&dir, &source));
             OpenError::System {
                 device: "soft".into(),
                 action,
-                source,
+                source: io::Error::new(source.kind(), explained),
             }
         })
     }
@@ -282,8 +284,8 @@ impl Port {
         let action = format!("{action} in {}", self.dir.path().display());
         CreateError::System {
             action,
+            remedy: remedy(&self.dir, &source),
             source,
-            remedy: remedy(&self.dir),
         }
     }
 
@@ -512,7 +514,11 @@ fn srq_offset(index: u32) -> usize {
     layout::SRQ_TABLE + index as usize * size_of::<SrqEntry>()
 }
 
-pub(crate) fn remedy(dir: &Dir) -> String {
+/// Returns what helps against a failed allocation, as the end of an error.
+pub(crate) fn remedy(dir: &Dir, error: &io::Error) -> String {
+    if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) {
+        return "; raise the maximum of open files of this process (ulimit -n)".to_owned();
+    }
     let place = dir
         .path()
         .parent()

@@ -6,8 +6,8 @@ use adverb_host::HubFrame;
 use adverb_units::CpuTime;
 use adverb_verbs::{Counters, RoleId};
 use adverb_workload::{Cause, Role, RoleError};
-use anyhow::Context;
 use rustix::event::PollFd;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -168,8 +168,16 @@ impl LocalRoles {
         order: &Order,
     ) -> anyhow::Result<()> {
         let bytes = serde_json::to_vec(order)?;
-        let process = Process::start(catalog, mode, names, &bytes)
-            .with_context(|| format!("cannot start a process for {names}"))?;
+        let started = Process::start(catalog, mode, names, &bytes);
+        let process = started.map_err(|error| {
+            let remedy = match error.raw_os_error() {
+                Some(number) if number == Errno::MFILE.raw_os_error() => {
+                    "; raise the maximum of open files of this process (ulimit -n)"
+                }
+                _ => "",
+            };
+            anyhow::anyhow!("cannot start a process for {names}: {error}{remedy}")
+        })?;
         self.groups.push(Group {
             process,
             device: order.device.met_at(order.reached_at),
