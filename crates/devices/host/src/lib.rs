@@ -41,7 +41,7 @@ pub use other_work::{Busy, OtherWork};
 pub use process::{die_with_parent, pin, usable_cores};
 pub use ranks::{Published, Rank, RankError};
 pub use station::HostStation;
-pub use streams::TcpConnection;
+pub use streams::{TcpConnection, TcpDoor};
 pub use tcp::{NoVerbs, TcpContext, TcpDevice};
 pub use threads::threads;
 pub use wire::{Wire, WireError};

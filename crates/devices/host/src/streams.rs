@@ -3,14 +3,14 @@
 //! Sockets block: a role that polls asks for single calls that do not (`MSG_DONTWAIT`), one that sleeps
 //! sets a timeout, and the kernel wakes it. Messages are sent at once (`TCP_NODELAY`).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use adverb_units::Span;
-use adverb_verbs::{Context, StreamError, StreamWait, Streams, WaitError};
+use adverb_verbs::{Context, StreamAddress, StreamError, StreamWait, Streams, WaitError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, set_tcp_nodelay};
@@ -18,9 +18,85 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, recv, send,
     socket_with,
 };
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::link::Stream;
 use crate::station::HostStation;
+
+/// Maximum number of connections that have not sent the whole key; the oldest gives way to a new one.
+const MOST_STRANGERS: usize = 64;
+
+/// Accepts the connection of one peer.
+#[derive(Debug)]
+pub struct TcpDoor {
+    listener: TcpListener,
+    key: [u8; 16],
+    strangers: RefCell<Vec<Stranger>>,
+}
+
+/// A connection that has not sent the whole key.
+#[derive(Debug)]
+struct Stranger {
+    connection: TcpConnection,
+    sent: Vec<u8>,
+}
+
+impl Stranger {
+    /// Reads a part of the key; returns false if the connection has ended, or sent something else.
+    fn hear(&mut self, key: &[u8]) -> bool {
+        let mut rest = vec![0; key.len() - self.sent.len()];
+        match self.connection.receive(&mut rest, RecvFlags::DONTWAIT) {
+            Ok(received) => self.sent.extend_from_slice(&rest[..received.unwrap_or(0)]),
+            Err(_) => return false,
+        }
+        key.starts_with(&self.sent)
+    }
+}
+
+impl TcpDoor {
+    fn new(listener: TcpListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let mut key = [0; 16];
+        getrandom(&mut key[..], GetRandomFlags::empty())?;
+        Ok(TcpDoor {
+            listener,
+            key,
+            strangers: RefCell::default(),
+        })
+    }
+
+    /// Waits until a connection arrives or sends something.
+    fn wait(&self, patience: Duration) -> Result<(), WaitError> {
+        let strangers = self.strangers.borrow();
+        let sockets = strangers.iter().map(|stranger| &stranger.connection.socket);
+        let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
+        transferred(poll(&mut fds, Timespec::try_from(patience).ok().as_ref()))?;
+        Ok(())
+    }
+
+    /// Returns the connection of the peer, if it has sent the key.
+    fn take(&self) -> Result<Option<TcpConnection>, StreamError> {
+        let mut strangers = self.strangers.borrow_mut();
+        match self.listener.accept() {
+            Ok((stream, _)) => {
+                if strangers.len() == MOST_STRANGERS {
+                    strangers.remove(0);
+                }
+                let connection = TcpConnection::new(stream.into())?;
+                let sent = Vec::new();
+                strangers.push(Stranger { connection, sent });
+            }
+            // The other end has closed the connection already.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(StreamError::System(error)),
+        }
+        strangers.retain_mut(|stranger| stranger.hear(&self.key));
+        let peer = strangers.iter().position(|one| one.sent == self.key);
+        Ok(peer.map(|at| strangers.swap_remove(at).connection))
+    }
+}
 
 /// One end of a TCP connection.
 #[derive(Debug)]
@@ -101,41 +177,45 @@ fn connected(from: SocketAddr, to: SocketAddr, patience: Span) -> io::Result<Tcp
 }
 
 impl<C: Context, T: Stream> Streams for HostStation<C, T> {
-    type Listener = TcpListener;
+    type Listener = TcpDoor;
     type Stream = TcpConnection;
 
-    fn listen(&self) -> Result<(TcpListener, SocketAddr), StreamError> {
+    fn listen(&self) -> Result<(TcpDoor, StreamAddress), StreamError> {
         let at = self.address();
         let failed = |source| StreamError::Listen { at, source };
         let listener = TcpListener::bind(at).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
         let at = listener.local_addr().map_err(failed)?;
-        Ok((listener, at))
+        let door = TcpDoor::new(listener).map_err(failed)?;
+        let key = door.key;
+        Ok((door, StreamAddress { at, key }))
     }
 
-    fn accept(&self, listener: &TcpListener, patience: Span) -> Result<TcpConnection, WaitError> {
+    fn accept(&self, door: &TcpDoor, patience: Span) -> Result<TcpConnection, WaitError> {
         let accepted = self.wait_in_parts(patience, |part| {
-            let limit = Timespec::try_from(Duration::from(part)).ok();
-            let mut fds = [PollFd::new(listener, PollFlags::IN)];
-            let ready = transferred(poll(&mut fds, limit.as_ref()))?;
-            if ready.is_none_or(|ready| ready == 0) {
-                return Ok(None);
-            }
-            match listener.accept() {
-                Ok((stream, _)) => Ok(Some(
-                    TcpConnection::new(stream.into()).map_err(StreamError::System)?,
-                )),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-                Err(error) => Err(StreamError::System(error).into()),
+            let until = Instant::now() + Duration::from(part);
+            loop {
+                // A stranger that wakes this wait does not shorten it.
+                let left = until.saturating_duration_since(Instant::now());
+                door.wait(left)?;
+                let peer = door.take()?;
+                if peer.is_some() || left.is_zero() {
+                    return Ok(peer);
+                }
             }
         })?;
         let what = "connection";
         accepted.ok_or(WaitError::TimedOut { what, patience })
     }
 
-    fn connect(&self, to: SocketAddr, patience: Span) -> Result<TcpConnection, WaitError> {
-        let made = connected(self.address(), to, patience);
-        Ok(made.map_err(|source| StreamError::Connect { to, source })?)
+    fn connect(&self, to: StreamAddress, patience: Span) -> Result<TcpConnection, WaitError> {
+        let made = connected(self.address(), to.at, patience);
+        let failed = |source| StreamError::Connect { to: to.at, source };
+        let connection = made.map_err(failed)?;
+        match connection.send(&to.key, SendFlags::empty())? {
+            Some(sent) if sent == to.key.len() => Ok(connection),
+            // The buffer of a new connection has room for the key, unless the other end has reset it.
+            _ => Err(StreamError::Closed.into()),
+        }
     }
 
     #[inline]
@@ -183,6 +263,7 @@ mod tests {
     use crate::link::Link;
     use crate::tcp::{TcpContext, TcpDevice};
     use adverb_verbs::{Device, Station};
+    use std::net::TcpStream;
 
     const SOON: Span = Span::from_ms(20);
     const LATE: Span = Span::from_secs(60);
@@ -211,6 +292,33 @@ mod tests {
             }
             assert_eq!(received, sent);
         }
+    }
+
+    /// Whoever connected first was taken for the peer.
+    #[test]
+    fn strangers_who_connect_first_do_not_take_the_place_of_the_peer() {
+        let station = station();
+        let (door, address) = station.listen().unwrap();
+        let stranger = |sent: &[u8]| {
+            let stream = TcpStream::connect(address.at).unwrap();
+            stream.write_all(sent).unwrap();
+            stream
+        };
+        let one_byte_off = address.key.map(|byte| byte ^ 1);
+        let mut strangers: Vec<_> = (0..MOST_STRANGERS).map(|_| stranger(b"")).collect();
+        strangers.push(stranger(&address.key[..15]));
+        strangers.push(stranger(&one_byte_off));
+        let error = station.accept(&door, SOON).unwrap_err();
+        assert_eq!(error.to_string(), "no connection within 20.0 ms");
+        let one = Streams::connect(&station, address, LATE).unwrap();
+        let other = station.accept(&door, LATE).unwrap();
+        let how = StreamWait::Sleep;
+        assert_eq!(station.send_some(&one, b"peer", how, LATE).unwrap(), 4);
+        let mut received = [0; 4];
+        station
+            .receive_some(&other, &mut received, how, LATE)
+            .unwrap();
+        assert_eq!(&received, b"peer");
     }
 
     #[test]
@@ -249,14 +357,15 @@ mod tests {
 
     #[test]
     fn a_port_in_use_and_a_peer_that_does_not_listen_are_named() {
-        let (listener, at) = station().listen().unwrap();
+        let (listener, address) = station().listen().unwrap();
+        let at = address.at;
         let error = station().at_address(at).listen().unwrap_err().to_string();
         let told = format!(
             "cannot listen at {at}: Address already in use (os error 98); name a free port, or leave the port out"
         );
         assert_eq!(error, told);
         drop(listener);
-        let error = Streams::connect(&station(), at, LATE).unwrap_err();
+        let error = Streams::connect(&station(), address, LATE).unwrap_err();
         let told = format!("cannot connect to {at}: Connection refused");
         assert!(error.to_string().starts_with(&told), "{error}");
         assert!(station().streams().is_ok());

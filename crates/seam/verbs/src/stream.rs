@@ -5,9 +5,19 @@ use std::io;
 use std::net::SocketAddr;
 
 use adverb_units::Span;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Unsupported;
 use crate::station::WaitError;
+
+/// Where a listener accepts its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamAddress {
+    /// Its address.
+    pub at: SocketAddr,
+    /// A random number that the peer sends first, because anyone can connect to the address.
+    pub key: [u8; 16],
+}
 
 /// The streams of a station.
 ///
@@ -18,13 +28,13 @@ pub trait Streams {
     /// One end of a connection.
     type Stream;
 
-    /// Listens at an address of this station and returns that address, for the peer.
+    /// Listens at an address of this station and returns that address, for one peer.
     ///
     /// # Errors
     /// The address belongs to another host, or its port is in use.
-    fn listen(&self) -> Result<(Self::Listener, SocketAddr), StreamError>;
+    fn listen(&self) -> Result<(Self::Listener, StreamAddress), StreamError>;
 
-    /// Sleeps until a peer connects.
+    /// Sleeps until the peer connects. Connections without the listener's key are closed.
     ///
     /// # Errors
     /// Timeout, or the system failed.
@@ -34,7 +44,7 @@ pub trait Streams {
     ///
     /// # Errors
     /// Timeout, or the peer cannot be reached or refuses.
-    fn connect(&self, to: SocketAddr, patience: Span) -> Result<Self::Stream, WaitError>;
+    fn connect(&self, to: StreamAddress, patience: Span) -> Result<Self::Stream, WaitError>;
 
     /// Sends as much of `bytes` as there is room for and returns how much; waits for room.
     ///
@@ -126,7 +136,7 @@ impl Streams for NoStreams {
     type Listener = NoStreams;
     type Stream = NoStreams;
 
-    fn listen(&self) -> Result<(NoStreams, SocketAddr), StreamError> {
+    fn listen(&self) -> Result<(NoStreams, StreamAddress), StreamError> {
         match *self {}
     }
 
@@ -134,7 +144,7 @@ impl Streams for NoStreams {
         match *self {}
     }
 
-    fn connect(&self, _to: SocketAddr, _patience: Span) -> Result<NoStreams, WaitError> {
+    fn connect(&self, _to: StreamAddress, _patience: Span) -> Result<NoStreams, WaitError> {
         match *self {}
     }
 

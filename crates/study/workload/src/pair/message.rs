@@ -15,18 +15,16 @@
 //! ```
 //! Either side may send `Abort` at any time. Messages are JSON.
 
-use std::net::SocketAddr;
-
 use adverb_results::Usage;
 use adverb_units::Span;
-use adverb_verbs::{Endpoint, Rkey};
+use adverb_verbs::{Endpoint, Rkey, StreamAddress};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Fault;
 use crate::pair::spec::{CellSpec, Request};
 
 /// Version of the messages and of what the programs do between them.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -69,7 +67,7 @@ pub(crate) struct Hello {
     pub(crate) endpoints: Vec<Endpoint>,
     /// Where it accepts the connection, if it is the passive side of a stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) listens_at: Option<SocketAddr>,
+    pub(crate) listens_at: Option<StreamAddress>,
     /// Largest packet of its port, bytes.
     pub(crate) mtu: u64,
     /// Outstanding READs that it supports as the responder.
