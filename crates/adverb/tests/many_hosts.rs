@@ -4,7 +4,7 @@ mod common;
 
 use std::io::Read;
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use common::server::Server;
 use common::wire::Lan;
@@ -76,6 +76,58 @@ fn every_program_runs_in_processes_and_between_two_addresses_of_one_host() {
         }
     }
     assert!(place.shm_files().is_empty());
+}
+
+#[test]
+fn hundreds_of_queue_pairs_connect_over_every_channel() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    let peer = format!("--peer {}", server.address);
+    for device in ["soft", "soft@127.62.0.3"] {
+        for channel in ["", "--processes", &peer] {
+            for (program, count) in [
+                ("blast --op write --qps 1024", "/params/qps"),
+                (
+                    "sequencer --by atomics --qps 512",
+                    "/metrics/checked/numbers",
+                ),
+                (
+                    "kv --by memory --items 1000 --qps 512",
+                    "/metrics/checked/values",
+                ),
+            ] {
+                let line = format!("{program} --device {device} --duration 50ms --json {channel}");
+                check(&line, place.run(&line), count);
+            }
+        }
+    }
+    assert_eq!(server.stop(), Some(0));
+    assert!(place.shm_files().is_empty());
+}
+
+#[test]
+fn too_little_memory_and_too_few_descriptors_for_queue_pairs_are_named_with_the_remedy() {
+    let place = Place::new();
+    let line = "sequencer --by atomics --qps 512 --device soft --duration 50ms";
+    if let Some(ended) = place.run_on_tmpfs("2m", line) {
+        let error = ended.refused(1);
+        assert!(error.contains("No space left on device"), "{error}");
+        assert!(error.contains("enlarge it"), "{error}");
+    }
+    let adverb = place.command(line);
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", "ulimit -n 16; exec \"$0\" \"$@\""])
+        .arg(adverb.get_program())
+        .args(adverb.get_args())
+        .env("ADVERB_SHM", place.shm());
+    let ended: Ended = limited.output().unwrap().into();
+    let error = ended.refused(1);
+    assert!(error.contains("Too many open files"), "{error}");
+    assert!(
+        error.contains("; raise the maximum of open files"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -168,11 +220,11 @@ fn forty_hosts_are_clients_of_one_server() {
 
 /// A server closed the connections of clients that came while sixteen others had not sent their request.
 #[test]
-fn connections_beyond_the_maximum_wait_until_others_are_done() {
+fn connections_beyond_the_maximum_wait_until_others_give_way() {
     let place = Place::new();
     let server = Server::start(&place);
     let connect = |_| TcpStream::connect(&server.address).unwrap();
-    let silent: Vec<TcpStream> = (0..70).map(connect).collect();
+    let silent: Vec<TcpStream> = (0..300).map(connect).collect();
     for (at, mut connection) in silent.into_iter().enumerate() {
         let greeted = connection.read(&mut [0]).unwrap();
         assert_eq!(greeted, 1, "connection {at} was closed");

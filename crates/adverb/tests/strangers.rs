@@ -132,38 +132,25 @@ fn a_server_that_is_none_is_named() {
     assert!(ended.refused(1).contains("closed"), "{}", ended.talk);
 }
 
-/// Returns the request of a client; its identity is taken from the server's welcome.
+/// Returns a client that has a session.
 fn let_in(server: &Server) -> Hand {
-    let visit = |identity: &Value| {
+    let visit = |request: &Value| {
         let mut hand = Hand::connect(&server.address);
         hand.greet(4);
         hand.next().unwrap();
-        hand.say(
-            &json!({"visit": {"host": "liar\u{1b}[2J", "device": "soft", "identity": identity}}),
-        );
+        hand.say(request);
         let answer = hand.word().unwrap();
         (hand, answer)
     };
-    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    let nowhere = json!({"boot_id": "x", "pid_namespace": 0, "uid": 0, "memory": null});
+    let mut nowhere = server.visit();
+    nowhere["visit"]["identity"] =
+        json!({"boot_id": "x", "pid_namespace": 0, "uid": 0, "memory": null});
     let (_, answer) = visit(&nowhere);
     let reason = answer["refused"]["reason"].as_str().unwrap();
     assert!(reason.contains("these are two machines"), "{reason}");
-    let here = json!({
-        "boot_id": boot_id.trim(),
-        "pid_namespace": inode("/proc/self/ns/pid").1,
-        "uid": rustix::process::geteuid().as_raw(),
-        "memory": inode(server.memory.to_str().unwrap()),
-    });
-    let (hand, answer) = visit(&here);
+    let (hand, answer) = visit(&server.visit());
     assert!(answer["welcome"]["limits"].is_object(), "{answer}");
     hand
-}
-
-fn inode(path: &str) -> (u64, u64) {
-    use std::os::unix::fs::MetadataExt;
-    let meta = std::fs::metadata(path).unwrap();
-    (meta.dev(), meta.ino())
 }
 
 fn order(run: u32, change: impl FnOnce(&mut Value)) -> Value {

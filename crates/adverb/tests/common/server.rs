@@ -2,7 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -74,6 +75,22 @@ impl Server {
             found.is_some()
         });
         found.unwrap()
+    }
+
+    /// The request of a client on this machine.
+    pub(crate) fn visit(&self) -> Value {
+        let inode = |path: &Path| {
+            let meta = std::fs::metadata(path).unwrap();
+            (meta.dev(), meta.ino())
+        };
+        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let identity = json!({
+            "boot_id": boot_id.trim(),
+            "pid_namespace": inode(Path::new("/proc/self/ns/pid")).1,
+            "uid": rustix::process::geteuid().as_raw(),
+            "memory": inode(&self.memory),
+        });
+        json!({"visit": {"host": "liar\u{1b}[2J", "device": "soft", "identity": identity}})
     }
 
     /// The id of its side's process; waits for it.

@@ -103,6 +103,9 @@ impl<'p> RemoteRoles<'p> {
             };
             match frame {
                 Frame::Word(ToCaller::Stopped) => return Err("was stopped".to_owned()),
+                Frame::Word(ToCaller::Evicted) => {
+                    return Err("ended the idle session for another client: run again".to_owned());
+                }
                 Frame::Word(ToCaller::Alive) => {}
                 Frame::Message {
                     run,

@@ -2,10 +2,12 @@
 //! serves only the caller that it has connected to.
 //!
 //! A single thread sleeps in `poll`; while a program runs it wakes once a second to send a keepalive. A
-//! [`Caller`] is a connection before its request; a [`Session`] is an admitted connection, with its own
-//! processes. No session waits for another session or for a silent caller.
+//! [`Caller`] is a connection before its session; a [`Session`] is an admitted connection, with its own
+//! processes. No session waits for another session or for a silent caller. When all places are taken, callers
+//! without a request and sessions without a run give way to newcomers ([`crowd`]).
 
 mod caller;
+mod crowd;
 mod desk;
 mod session;
 
@@ -23,17 +25,25 @@ use crate::device::DeviceChoice;
 use crate::event::{Event, Log};
 use crate::interrupt::Interrupt;
 use crate::place::Pinning;
-use caller::{Caller, Link, Step};
+use caller::{Caller, Link};
+use crowd::{Holder, counts, first_out};
 use desk::Desk;
 use session::Session;
 
-/// Maximum number of connections before their request; more wait in the listening socket.
-const MAX_CALLERS: usize = MAX_SESSIONS;
+/// Maximum number of connections before their session; more wait in the listening socket.
+const MAX_CALLERS: usize = 256;
+/// How many connections the listening socket keeps until they are accepted.
+const BACKLOG: i32 = 4096;
 /// Pause before new connections are accepted when no file descriptors are left.
 const RESPITE: Duration = Duration::from_secs(1);
 
-/// Maximum number of sessions; more callers are refused.
+/// The log mentions a crowd of callers once in this time.
+const CROWD_NOTE: Duration = Duration::from_secs(60);
+
+/// Maximum number of sessions; more callers wait until one ends or gives way.
 const MAX_SESSIONS: usize = 64;
+/// Maximum number of callers that wait for a session; more are refused.
+const MAX_WAITING: usize = 64;
 
 /// Timeout for a silent caller between runs, whose output may be waiting for a reader.
 const LEISURE: Duration = Duration::from_secs(30);
@@ -119,6 +129,8 @@ fn listen(bind: Option<&HostPort>) -> anyhow::Result<TcpListener> {
             "cannot listen at {address}: choose an address of this host and a free port with --bind"
         )
     })?;
+    // The standard library's backlog of 128 connections is less than a crowd may fill.
+    rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
@@ -150,6 +162,8 @@ struct Server {
     sessions: Vec<Session>,
     /// Until when no connections are accepted.
     respite: Option<Instant>,
+    /// When the log last mentioned that callers give way.
+    crowd_noted: Option<Instant>,
     /// Sessions that have ended.
     served: u64,
     farewell: Farewell,
@@ -169,6 +183,7 @@ impl Server {
             callers: Vec::new(),
             sessions: Vec::new(),
             respite: None,
+            crowd_noted: None,
             served: 0,
             farewell: Farewell::Idle,
             catalog,
@@ -183,14 +198,16 @@ impl Server {
         goes_on: impl Fn(&Self) -> bool,
     ) -> anyhow::Result<Farewell> {
         loop {
-            // Before any sleep: a request read together with its greeting would not wake `poll`.
+            // Before any sleep: a request read together with its greeting would not wake `poll`. Callers and
+            // sessions are read before newcomers take places: what has arrived counts.
             self.hear_callers();
             self.attend();
+            self.accept();
+            self.admit();
             if interrupt.raised() || !goes_on(&self) {
                 break;
             }
             self.sleep(interrupt)?;
-            self.accept();
         }
         let farewell = self.farewell;
         self.close();
@@ -201,10 +218,18 @@ impl Server {
     fn sleep(&self, interrupt: &Interrupt) -> anyhow::Result<()> {
         let mut fds = vec![PollFd::from_borrowed_fd(interrupt.fd(), PollFlags::IN)];
         let mut wake_at: Option<Instant> = self.respite;
-        if let Some(listener) = self.listener.as_ref().filter(|_| self.can_accept()) {
-            fds.push(PollFd::new(listener, PollFlags::IN));
-        }
         let mut earlier = |at: Instant| wake_at = Some(wake_at.map_or(at, |w| w.min(at)));
+        let yields = |places: Vec<Holder>| places.into_iter().filter_map(|holder| holder.yields_at);
+        match &self.listener {
+            Some(listener) if self.can_accept() => fds.push(PollFd::new(listener, PollFlags::IN)),
+            Some(_) if self.respite.is_none() => {
+                yields(self.caller_places()).for_each(&mut earlier);
+            }
+            _ => {}
+        }
+        if !self.line().is_empty() {
+            yields(self.session_places()).for_each(&mut earlier);
+        }
         for caller in &self.callers {
             fds.push(caller.poll_fd());
             earlier(caller.deadline());
@@ -216,6 +241,19 @@ impl Server {
         wait_until(&mut fds, wake_at)
     }
 
+    fn caller_places(&self) -> Vec<Holder> {
+        self.callers.iter().map(Caller::holder).collect()
+    }
+
+    fn session_places(&self) -> Vec<Holder> {
+        self.sessions.iter().map(Session::holder).collect()
+    }
+
+    fn hear_callers(&mut self) {
+        let callers = std::mem::take(&mut self.callers);
+        self.callers = callers.into_iter().filter_map(Caller::turn).collect();
+    }
+
     fn accept(&mut self) {
         self.respite = self.respite.filter(|until| Instant::now() < *until);
         while self.can_accept() {
@@ -224,10 +262,7 @@ impl Server {
             };
             match listener.accept() {
                 Ok((stream, from)) => match Wire::new(stream) {
-                    Ok(wire) => {
-                        let caller = Caller::new(wire, from, (self.catalog, self.log));
-                        self.callers.push(caller);
-                    }
+                    Ok(wire) => self.greet(wire, from),
                     Err(e) => (self.log)(Event::Note(format!("{from}: {e}"))),
                 },
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
@@ -243,28 +278,72 @@ impl Server {
         }
     }
 
+    /// Whether there is a place for a new connection, or one that gives way.
     fn can_accept(&self) -> bool {
-        self.respite.is_none() && self.callers.len() < MAX_CALLERS
+        self.respite.is_none()
+            && (self.callers.len() < MAX_CALLERS
+                || first_out(&self.caller_places(), Instant::now()).is_some())
     }
 
-    fn hear_callers(&mut self) {
-        for mut caller in std::mem::take(&mut self.callers) {
-            match caller.turn() {
-                Step::Waits => self.callers.push(caller),
-                Step::Left => {}
-                Step::Asks(visit) => {
-                    let admitted = match self.sessions.len() < MAX_SESSIONS {
-                        true => self.desk.admit(&visit, caller.reached_at()),
-                        false => Err(format!(
-                            "busy with {MAX_SESSIONS} sessions: try again when one of them has ended"
-                        )),
-                    };
-                    match admitted {
-                        Ok(place) => self.sessions.extend(caller.welcome(place, &visit)),
-                        Err(reason) => self.callers.extend(caller.refuse(&reason)),
-                    }
+    fn greet(&mut self, wire: Wire, from: SocketAddr) {
+        if self.callers.len() >= MAX_CALLERS
+            && let Some(at) = first_out(&self.caller_places(), Instant::now())
+        {
+            self.callers.remove(at);
+            if self.crowd_noted.is_none_or(|at| at.elapsed() >= CROWD_NOTE) {
+                self.crowd_noted = Some(Instant::now());
+                (self.log)(Event::Warning(format!(
+                    "{MAX_CALLERS} connections without a request: closing the oldest for new ones"
+                )));
+            }
+        }
+        let caller = Caller::new(wire, from, (self.catalog, self.log));
+        self.callers.push(caller);
+    }
+
+    /// Returns the callers that wait for a session, in the order in which they get one: first those whose sender has
+    /// the fewest.
+    fn line(&self) -> Vec<usize> {
+        let callers = self.callers.iter().enumerate();
+        let asked = callers.filter(|(_, caller)| caller.request().is_some());
+        let mut line: Vec<usize> = asked.map(|(at, _)| at).collect();
+        if line.len() > 1 {
+            let counts = counts(&self.session_places());
+            let sessions = |at: &usize| counts.get(&self.callers[*at].sender()).copied();
+            line.sort_by_key(sessions);
+        }
+        line
+    }
+
+    /// Gives sessions to callers that wait for one. Idle sessions give way to them.
+    fn admit(&mut self) {
+        while let Some(next) = self.line().first().copied() {
+            let mut yielding = None;
+            if self.sessions.len() >= MAX_SESSIONS {
+                yielding = first_out(&self.session_places(), Instant::now());
+                if yielding.is_none() {
+                    break;
                 }
             }
+            let caller = self.callers.remove(next);
+            let visit = caller.request().expect("a caller in the line has asked");
+            match self.desk.admit(visit, caller.reached_at()) {
+                Ok(place) => {
+                    if let Some(at) = yielding {
+                        self.callers.extend(self.sessions.swap_remove(at).evict());
+                        self.served += 1;
+                    }
+                    self.sessions.extend(caller.welcome(place));
+                }
+                Err(reason) => self.callers.extend(caller.refuse(&reason)),
+            }
+        }
+        let mut line = self.line();
+        line.drain(..line.len().min(MAX_WAITING));
+        line.sort_unstable();
+        for at in line.into_iter().rev() {
+            let refused = self.callers.remove(at).refuse_busy();
+            self.callers.extend(refused);
         }
     }
 

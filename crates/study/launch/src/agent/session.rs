@@ -1,16 +1,18 @@
 //! An admitted caller: its runs, one after another, and their processes on this host.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use adverb_verbs::RoleId;
 use adverb_workload::{Cause, Role, RoleError};
 use rustix::event::PollFd;
 
+use super::caller::{Caller, Link};
+use super::crowd::Holder;
 use super::desk::Place;
 use crate::catalog::Catalog;
-use crate::control::{
-    Connection, Frame, PATIENCE, RunNumber, RunOrder, ToAgent, ToCaller, Trouble,
-};
+use crate::control::{Frame, PATIENCE, RunNumber, RunOrder, ToAgent, ToCaller, Trouble};
+use crate::device::DeviceChoice;
 use crate::event::{Event, Log};
 use crate::local::{End, LocalRoles, Output, RoleEnded};
 use crate::place::Cores;
@@ -21,12 +23,17 @@ use crate::text::one_line;
 
 /// Maximum frames read from a caller in one turn, so that other sessions get theirs.
 const FRAMES_PER_TURN: usize = 256;
+/// A session keeps its place for at least this time after its beginning and after each run.
+const GRACE: Duration = Duration::from_secs(2);
 
 pub(super) struct Session {
-    connection: Connection<ToCaller, ToAgent>,
+    connection: Link,
+    from: SocketAddr,
     name: String,
     place: Place,
     running: Option<Running>,
+    /// When it began, or its last run ended.
+    idle_since: Instant,
     /// Whether the last turn left frames for the next one.
     has_more: bool,
     /// Number of its runs.
@@ -40,6 +47,7 @@ struct Running {
     number: RunNumber,
     roles: LocalRoles,
     seats: Vec<Seat>,
+    device: DeviceChoice,
 }
 
 /// Why a session ends.
@@ -53,8 +61,8 @@ pub(super) enum Leave {
 
 impl Session {
     pub(super) fn new(
-        connection: Connection<ToCaller, ToAgent>,
-        name: String,
+        connection: Link,
+        (from, name): (SocketAddr, String),
         place: Place,
         (catalog, log): (&'static Catalog, Log),
     ) -> Self {
@@ -62,10 +70,13 @@ impl Session {
         log(Event::Note(welcome));
         Session {
             connection,
+            from,
             name,
             place,
             running: None,
-            has_more: false,
+            idle_since: Instant::now(),
+            // A run may have been read together with the request.
+            has_more: true,
             runs: 0,
             catalog,
             log,
@@ -101,6 +112,14 @@ impl Session {
     /// Whether a run has not ended.
     pub(super) fn is_running(&self) -> bool {
         self.running.is_some()
+    }
+
+    /// Returns the place that it takes. It gives way to a newcomer while nothing runs.
+    pub(super) fn holder(&self) -> Holder {
+        Holder {
+            sender: self.from.into(),
+            yields_at: (!self.is_running()).then(|| self.idle_since + GRACE),
+        }
     }
 
     /// The cores that its roles are pinned to.
@@ -240,6 +259,7 @@ impl Session {
             number: order.run,
             roles: local,
             seats,
+            device: self.place.device.clone(),
         })
     }
 
@@ -260,8 +280,8 @@ impl Session {
             }
         }
         if running.roles.is_over() {
-            running.roles.tidy();
             self.running = None;
+            self.idle_since = Instant::now();
             self.connection.say(&ToCaller::RunEnded { run })?;
         }
         Ok(())
@@ -283,6 +303,18 @@ impl Session {
         }));
     }
 
+    /// Ends the session because another caller needs its place; `None` if its caller is gone.
+    pub(super) fn evict(mut self) -> Option<Caller> {
+        let idle = self.idle_since.elapsed().as_secs();
+        let name = &self.name;
+        (self.log)(Event::Note(format!(
+            "{name}: idle for {idle} s: session ended, because another client needs its place"
+        )));
+        self.connection.say(&ToCaller::Evicted).ok()?;
+        let with = (self.catalog, self.log);
+        Some(Caller::refused(self.connection, self.from, with))
+    }
+
     /// Notifies the caller that this agent ends.
     pub(super) fn stopped(&mut self) {
         // A caller that cannot be notified sees the closed connection.
@@ -291,12 +323,13 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for Running {
+    /// Ends the roles, and removes the files that killed processes left behind.
     fn drop(&mut self) {
-        if let Some(running) = self.running.take() {
-            // Dropping it ends the roles.
-            drop(running);
-            self.place.device.tidy();
+        self.roles.tidy();
+        if !self.roles.is_over() {
+            drop(std::mem::take(&mut self.roles));
+            self.device.tidy();
         }
     }
 }

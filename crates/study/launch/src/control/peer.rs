@@ -151,7 +151,9 @@ impl Peer {
         while let Some(connection) = &mut self.connection {
             match connection.hear() {
                 Ok(None) => return Ok(()),
-                Ok(Some(Frame::Word(ToCaller::Stopped))) | Err(_) => self.connection = None,
+                Ok(Some(Frame::Word(ToCaller::Stopped | ToCaller::Evicted))) | Err(_) => {
+                    self.connection = None;
+                }
                 Ok(Some(_)) => {}
             }
         }

@@ -16,7 +16,7 @@
 //! A frame consists of a length (see [`Wire`](adverb_host::Wire)), a byte for its kind, and a control message
 //! in JSON or a message between roles. The caller opens the connection, except if the agent is a rank of the
 //! caller's job: then the agent connects, and both greetings contain their ranks. The caller may send Abort at
-//! any time, the agent Stopped; both send Alive as a keepalive. Only the greeting stays the same in all
+//! any time, the agent Stopped, or Evicted between runs; both send Alive as a keepalive. Only the greeting stays the same in all
 //! versions.
 //!
 //! There is no authentication and no encryption. A caller chooses programs and their parameters, which the
@@ -159,6 +159,8 @@ pub(crate) enum ToCaller {
         run: RunNumber,
     },
     Alive,
+    /// The caller was idle, and another one needs its place; the last message.
+    Evicted,
     /// The agent was ended; the last message.
     Stopped,
 }
