@@ -8,7 +8,7 @@ use adverb_units::{Bytes, Span};
 use adverb_verbs::{
     AccessFlags, Connection, Context, Endpoint, MemoryRegion, Operation, PathOptions, QpAttr,
     QpCaps, QpInit, QpType, QueuePair, RemoteAddress, Rkey, RoleId, SendFlags, SendRequest, Sge,
-    Station, WorkCompletion, WrId, first_psn,
+    Station, WorkCompletion, WrId,
 };
 
 pub type Failure = Box<dyn Error + Send + Sync>;
@@ -50,13 +50,10 @@ impl<'s, S: Station> Connected<'s, S> {
         )?;
         qp.modify(&QpAttr::to_init(context.port_num(), access))?;
 
+        let at = (context.port_num(), &port);
         let local = Endpoint {
-            qpn: qp.qpn(),
-            psn: first_psn(qp.qpn(), mr.rkey()),
-            gid: port.gid,
-            lid: port.lid,
-            port: context.port_num(),
             cm: qp.listen()?,
+            ..Endpoint::new(qp.qpn(), station.secret(), at)
         };
         station.send(peer, &serde_json::to_vec(&(local, mr.addr(), mr.rkey().0))?)?;
         let answer = station.receive(peer, TIMEOUT)?;

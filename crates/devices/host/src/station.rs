@@ -1,5 +1,6 @@
 //! The station of a real device.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -225,6 +226,11 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
         clock::cpu(self.scope)
     }
 
+    fn secret(&self) -> u64 {
+        // The standard library's hash maps get their keys from the kernel's random numbers.
+        RandomState::new().build_hasher().finish()
+    }
+
     #[inline]
     fn spin(
         &self,
@@ -331,6 +337,13 @@ mod tests {
         let (here, there) = Link::pair().unwrap();
         let context = SoftDevice::new().open().unwrap();
         (HostStation::new(context, [(OTHER, here)]), there)
+    }
+
+    /// The first PSN was derived from a memory key.
+    #[test]
+    fn secrets_of_stations_differ() {
+        let (one, other) = (station().0, station().0);
+        assert_ne!(one.secret(), other.secret());
     }
 
     #[test]

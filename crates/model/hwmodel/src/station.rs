@@ -179,6 +179,10 @@ impl Station for ModelStation<'_> {
         self.cpu.clock_ns
     }
 
+    fn secret(&self) -> u64 {
+        0
+    }
+
     fn cpu(&self) -> CpuTime {
         let all = self.role.now() - self.began;
         let system = self.system.get();

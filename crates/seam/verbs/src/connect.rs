@@ -1,6 +1,7 @@
 //! Connecting queue pairs: the endpoints that two sides exchange out of band, and the transitions to
 //! RTS by the program (INIT → RTR → RTS) or by a connection manager.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 
 use adverb_units::Span;
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::caps::{PathMtu, PortCaps};
 use crate::device::QueuePair;
 use crate::error::ModifyQpError;
-use crate::ids::{Gid, Lid, PortNum, Psn, Qpn, Rkey};
+use crate::ids::{Gid, Lid, PortNum, Psn, Qpn};
 use crate::path::{PathOptionError, PathOptions};
 use crate::qp::{AddressVector, QpAttr, QpState, QpType};
 
@@ -31,12 +32,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Returns the endpoint of a queue pair at a port, without a connection manager. `key` belongs to a
-    /// region of the same side (see [`first_psn`]).
-    pub const fn new(qpn: Qpn, key: Rkey, (port, caps): (PortNum, &PortCaps)) -> Self {
+    /// Returns the endpoint of a queue pair at a port, without a connection manager. Its first PSN is that of
+    /// [`first_psn`].
+    pub fn new(qpn: Qpn, secret: u64, (port, caps): (PortNum, &PortCaps)) -> Self {
         Endpoint {
             qpn,
-            psn: first_psn(qpn, key),
+            psn: first_psn(qpn, secret),
             gid: caps.gid,
             lid: caps.lid,
             port,
@@ -46,10 +47,12 @@ impl Endpoint {
 }
 
 /// Returns a PSN for the first packet of a queue pair. Any PSN works, unless an earlier connection used
-/// it and its packets may still be in flight. `key` makes that unlikely: it belongs to a region of the
-/// same side, and devices choose keys at random or do not reuse them.
-pub const fn first_psn(qpn: Qpn, key: Rkey) -> Psn {
-    Psn::new(qpn.get() ^ key.0 >> 8)
+/// it and its packets may still be in flight. With [`Station::secret`](crate::Station::secret) that is unlikely, and a
+/// peer that knows some of the PSNs can derive neither the others nor the secret.
+pub fn first_psn(qpn: Qpn, secret: u64) -> Psn {
+    let mut hasher = DefaultHasher::new();
+    (secret, qpn).hash(&mut hasher);
+    Psn::new((hasher.finish() >> 40) as u32)
 }
 
 /// The parameters of a connection. The side whose own endpoint listens is the passive one.
@@ -210,5 +213,19 @@ impl ConnectError {
             self,
             ConnectError::Rejected { .. } | ConnectError::TimedOut { .. }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first PSN was the number of the queue pair XOR the upper bits of a memory key.
+    #[test]
+    fn first_psns_depend_on_the_secret_and_on_the_queue_pair() {
+        let qpn = |number| Qpn::new(number).unwrap();
+        assert_eq!(first_psn(qpn(1), 7), first_psn(qpn(1), 7));
+        assert_ne!(first_psn(qpn(1), 7), first_psn(qpn(2), 7));
+        assert_ne!(first_psn(qpn(1), 7), first_psn(qpn(1), 8));
     }
 }

@@ -67,6 +67,10 @@ impl<S: Station, G: Guard> Station for Guarded<'_, S, G> {
         self.station.cpu()
     }
 
+    fn secret(&self) -> u64 {
+        self.station.secret()
+    }
+
     #[inline]
     fn spin(
         &self,

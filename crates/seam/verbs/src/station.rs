@@ -91,6 +91,9 @@ pub trait Station {
         patience: Span,
     ) -> Result<CqId, WaitError>;
 
+    /// Returns a number that no other process can predict. On the model, whose runs repeat, it is always the same.
+    fn secret(&self) -> u64;
+
     /// Sleeps.
     fn sleep(&self, span: Span);
 

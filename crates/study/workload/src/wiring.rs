@@ -2,9 +2,9 @@
 
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AccessFlags, AddressHandle, AddressVector, Connection, Context, Destination, Endpoint,
-    MemoryRegion, PathMtu, PathOptions, PortCaps, QpAttr, QpCaps, QpInit, QpState, QpType, Qpn,
-    QueuePair, Station, first_psn,
+    AccessFlags, AddressHandle, AddressVector, Connection, Context, Destination, Endpoint, PathMtu,
+    PathOptions, PortCaps, Psn, QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, Station,
+    first_psn,
 };
 
 use crate::error::Fault;
@@ -26,6 +26,8 @@ pub struct Kit<'s, S: Station> {
     port: PortCaps,
     access: AccessFlags,
     options: PathOptions,
+    /// For the first PSNs of its queue pairs.
+    secret: u64,
 }
 
 /// Outstanding READs and atomics of a queue pair, in both directions.
@@ -87,6 +89,7 @@ impl<'s, S: Station> Kit<'s, S> {
             port,
             access,
             options,
+            secret: station.secret(),
         })
     }
 
@@ -125,7 +128,7 @@ impl<'s, S: Station> Kit<'s, S> {
                 let mut init = QpAttr::to_init(port, AccessFlags::empty());
                 (init.access, init.qkey) = (None, Some(QKEY));
                 let mut rts = QpAttr::to(QpState::Rts);
-                rts.sq_psn = Some(first_psn(qp.qpn(), self.mr.rkey()));
+                rts.sq_psn = Some(self.first_psn(&qp));
                 for attr in [init, QpAttr::to(QpState::Rtr), rts] {
                     qp.modify(&attr)?;
                 }
@@ -138,7 +141,12 @@ impl<'s, S: Station> Kit<'s, S> {
     /// Returns the endpoint of a queue pair for its peer.
     pub fn endpoint(&self, qp: &<S::Context as Context>::Qp) -> Endpoint {
         let port = self.station.context().port_num();
-        Endpoint::new(qp.qpn(), self.mr.rkey(), (port, &self.port))
+        Endpoint::new(qp.qpn(), self.secret, (port, &self.port))
+    }
+
+    /// Returns the PSN of a queue pair's first packet.
+    pub(crate) fn first_psn(&self, qp: &<S::Context as Context>::Qp) -> Psn {
+        first_psn(qp.qpn(), self.secret)
     }
 
     /// Returns the address of a queue pair for datagrams.

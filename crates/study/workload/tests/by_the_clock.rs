@@ -60,6 +60,9 @@ impl Station for Clocked {
     fn cpu(&self) -> CpuTime {
         self.station.cpu()
     }
+    fn secret(&self) -> u64 {
+        self.station.secret()
+    }
     fn spin(
         &self,
         cq: &SoftCq,

@@ -126,8 +126,8 @@ impl<C: Context> Link<C> {
         let context = members.station().context();
         let port = context.port(context.port_num())?;
         connect.path.check(&port)?;
-        let key = self.mr.rkey();
-        let mut local = Endpoint::new(self.qp.qpn(), key, (context.port_num(), &port));
+        let secret = members.station().secret();
+        let mut local = Endpoint::new(self.qp.qpn(), secret, (context.port_num(), &port));
         let is_passive = peers.to == ACTIVE;
         if context.connects_by_manager() && is_passive {
             local.cm = timings.time(Step::Listen, || self.qp.listen())?;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use adverb_verbs::{
-    AccessFlags, Context, Destination, Endpoint, MemoryRegion, QpCaps, QpType, QueuePair,
-    RemoteAddress, Rkey, RoleId, Station, first_psn,
+    AccessFlags, Context, Destination, Endpoint, MemoryRegion, QpCaps, QpType, RemoteAddress, Rkey,
+    RoleId, Station,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -200,7 +200,7 @@ impl<C: Context> Wiring<C> {
         if transport == QpType::Dci {
             let path = (context.port_num(), kit.port().active_mtu);
             for qp in &qps {
-                let first = first_psn(qp.qpn(), kit.mr.rkey());
+                let first = kit.first_psn(qp);
                 let most = depths.rd_atomic.min(caps.max_qp_rd_atom);
                 dc::ready_initiator(qp, path, first, most)?;
             }
