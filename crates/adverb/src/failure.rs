@@ -8,19 +8,19 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use adverb_launch::Usage;
+use adverb_launch::{Interrupt, Usage};
 
 use crate::args::Cli;
 use crate::terminal;
 
-/// A signal ended a `--run-forever`: not a failure, but with an exit status of its own.
+/// A signal ended a `--run-forever`, as intended: there is nothing to report.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped by a signal")]
 pub(crate) struct Stopped;
 
-impl Stopped {
-    /// Exit status of a process that SIGINT ended, as shells report it: 128 + SIGINT.
-    pub(crate) const EXIT_CODE: u8 = 130;
+/// Returns the exit status if a signal has ended the command: 128 + the signal, as shells report it.
+pub(crate) fn after_signal() -> Option<ExitCode> {
+    Interrupt::exit_status().map(ExitCode::from)
 }
 
 /// Returns the exit status for an error; `None` if the reader of standard output closed it.
@@ -30,7 +30,8 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> Option<ExitCode> {
         return None;
     }
     let usage = error.downcast_ref::<Usage>().is_some();
-    Some(ExitCode::from(if usage { 2 } else { 1 }))
+    let failed = || ExitCode::from(if usage { 2 } else { 1 });
+    Some(after_signal().unwrap_or_else(failed))
 }
 
 /// Formats clap's error as one line that names the value and the remedy.

@@ -58,15 +58,14 @@ fn main() -> ExitCode {
     ended.unwrap_or_else(|error| failed(&error))
 }
 
-/// Prints the error, unless the reader of standard output closed it.
+/// Prints the error, unless the reader of standard output closed it or a signal ended a `--run-forever`.
 fn failed(error: &anyhow::Error) -> ExitCode {
-    if error.is::<failure::Stopped>() {
-        return ExitCode::from(failure::Stopped::EXIT_CODE);
-    }
     let Some(code) = failure::exit_code(error) else {
         return ExitCode::SUCCESS;
     };
-    terminal::error(&adverb_launch::one_line(error));
+    if !error.is::<failure::Stopped>() {
+        terminal::error(&adverb_launch::one_line(error));
+    }
     code
 }
 

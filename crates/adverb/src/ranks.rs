@@ -8,7 +8,7 @@ use adverb_host::{Rank, RankError};
 use adverb_launch::{Event, Ranks, Usage, serve_rank_0};
 
 use crate::args::Cli;
-use crate::{hosts, terminal};
+use crate::{failure, hosts, terminal};
 
 /// Whether this process prints usage errors and help: it is the first of its job.
 pub(crate) fn is_first() -> bool {
@@ -57,7 +57,8 @@ pub(crate) fn join(points: &mut [Cli]) -> anyhow::Result<Option<ExitCode>> {
         // The launcher reports that a rank ended, and rank 0 prints its own errors.
         let pinning = hosts::pinning(None, hosts.place.no_pin)?;
         let is_well = serve_rank_0(&rank, pinning, &hosts::CATALOG, quiet)?;
-        return done(ExitCode::from(u8::from(!is_well)));
+        let ended = || ExitCode::from(u8::from(!is_well));
+        return done(failure::after_signal().unwrap_or_else(ended));
     }
     let most = hosts.most_peers;
     let ranks = Ranks::gather(&rank, hosts.device.address(), &hosts::CATALOG)?;

@@ -416,7 +416,13 @@ fn a_side_that_dies_is_named_and_leaves_nothing() {
 }
 
 #[test]
-fn ctrl_c_ends_both_sides() {
+fn a_signal_ends_both_sides_with_its_exit_status() {
+    for (by, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        ended_by(by, code);
+    }
+}
+
+fn ended_by(by: Signal, code: i32) {
     let place = Place::new();
     let child = place.spawn("blast --op write --duration 30s");
     let mut sides = None;
@@ -424,9 +430,9 @@ fn ctrl_c_ends_both_sides() {
         sides = sides_of(child.id());
         sides.is_some()
     });
-    signal(child.id(), Signal::INT);
+    signal(child.id(), by);
     let ended = end_of(child);
-    assert_eq!(ended.refused(1), "error: interrupted");
+    assert_eq!(ended.refused(code), "error: interrupted");
     let (active, passive) = sides.unwrap();
     for pid in [active, passive] {
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());

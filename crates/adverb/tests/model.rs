@@ -142,7 +142,7 @@ fn an_interrupt_ends_a_long_cell() {
     wait_for("a running cell", || cpu_time_of(child.id()).own > 20);
     signal(child.id(), Signal::INT);
     let ended = end_of(child);
-    assert_eq!(ended.code, Some(1), "{}", ended.talk);
+    assert_eq!(ended.code, Some(130), "{}", ended.talk);
     assert_eq!(ended.talk.trim_end(), "error: interrupted");
 }
 

@@ -259,6 +259,7 @@ fn ctrl_c_ends_all_members() {
     for program in [
         "sequencer --duration 60s",
         "kv --by memory --duration 60s",
+        "closed-loop --op read --duration 60s",
         "sequencer --device model:cx3 --duration 1000s",
     ] {
         let place = Place::new();
@@ -273,7 +274,7 @@ fn ctrl_c_ends_all_members() {
         }
         signal(child.id(), Signal::INT);
         let ended = end_of(child);
-        assert_eq!(ended.refused(1), "error: interrupted", "{program:?}");
+        assert_eq!(ended.refused(130), "error: interrupted", "{program:?}");
         assert!(place.shm_files().is_empty(), "{program:?}");
     }
 }

@@ -279,7 +279,7 @@ fn ctrl_c_leaves_a_report_and_says_how_to_go_on() {
     wait_for("two cells", || records(&dir).len() >= 2);
     signal(child.id(), Signal::INT);
     let ended = end_of(child);
-    assert_eq!(ended.code, Some(1));
+    assert_eq!(ended.code, Some(130));
     let last = ended.talk.lines().last().unwrap();
     assert!(last.starts_with("error: interrupted with "), "{last}");
     assert!(
@@ -309,7 +309,7 @@ fn a_study_of_loss_loses_packets_and_reports_what_that_costs() {
     });
     signal(child.id(), Signal::INT);
     let ended = end_of(child);
-    assert_eq!(ended.code, Some(1), "{}", ended.talk);
+    assert_eq!(ended.code, Some(130), "{}", ended.talk);
 
     let planned = planned(&dir);
     for share in ["0", "0.0001", "0.001", "0.01", "0.05"] {

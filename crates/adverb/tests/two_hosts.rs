@@ -462,7 +462,7 @@ fn ctrl_c_at_the_client_ends_both_sides() {
     let child = place.spawn(&with(LONG, &server.address));
     let side = server.side();
     signal(child.id(), Signal::INT);
-    assert_eq!(end_of(child).refused(1), "error: interrupted");
+    assert_eq!(end_of(child).refused(130), "error: interrupted");
     wait_for("the end of the server's side", || is_gone(side));
     server.wait_for_line("left after 1 cell");
     check_serves(&place, &server);

@@ -61,7 +61,7 @@ Exit status:
   1  a measurement, a file or the machine failed; the last line on stderr says
      which, and what to do; or a point is outside --min-rate or --max-latency
   2  invalid command line; nothing was run
-  130  Ctrl-C ended a --run-forever
+  130  Ctrl-C ended it (143: SIGTERM, 129: SIGHUP); a server then exits with 0
 
 Results go to stdout, everything else to stderr. NO_COLOR is respected.";
 

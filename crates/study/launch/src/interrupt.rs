@@ -4,8 +4,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -21,8 +21,8 @@ pub fn report_file_size_limit() -> io::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
 }
 
-/// Exit status after a second signal, as shells report it: 128 + SIGINT.
-const KILLED: i32 = 130;
+/// The last signal that has arrived since the start of the process; 0: none.
+static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
 /// Whether a signal asked the program to end.
 pub struct Interrupt {
@@ -42,11 +42,24 @@ impl Interrupt {
         let (wake, ring) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             // In this order: the first signal finds `raised` false, and sets it.
-            signal_hook::flag::register_conditional_shutdown(signal, KILLED, raised.clone())?;
+            signal_hook::flag::register_conditional_shutdown(
+                signal,
+                exit_status(signal),
+                raised.clone(),
+            )?;
+            signal_hook::flag::register_usize(signal, SIGNAL.clone(), signal as usize)?;
             signal_hook::flag::register(signal, raised.clone())?;
             signal_hook::low_level::pipe::register(signal, ring.try_clone()?)?;
         }
         Ok(Interrupt { raised, wake })
+    }
+
+    /// Returns the exit status of a process that a signal ended; `None` if none has arrived.
+    pub fn exit_status() -> Option<u8> {
+        match SIGNAL.load(Ordering::Relaxed) {
+            0 => None,
+            signal => u8::try_from(exit_status(signal as i32)).ok(),
+        }
     }
 
     /// Whether a signal has arrived.
@@ -70,4 +83,9 @@ impl Interrupt {
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
+}
+
+/// The exit status of a process that `signal` ended, as shells report it.
+const fn exit_status(signal: i32) -> i32 {
+    128 + signal
 }
