@@ -20,6 +20,7 @@ use crate::port::Port;
 use crate::qp::{MAX_RD_ATOM, SoftQp};
 use crate::shm::dir::DirPath;
 use crate::shm::layout::{FIRST_QP, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ};
+use crate::shm::peer::check_pidfd;
 use crate::shm::quiesce;
 use crate::srq::SoftSrq;
 use crate::udp::{Udp, UdpAddress, UdpPeers, ip_of};
@@ -80,12 +81,7 @@ impl Device for SoftDevice {
     }
 
     fn open(&self) -> Result<SoftContext, OpenError> {
-        quiesce::register().map_err(|e| OpenError::Unavailable {
-            device: "soft".into(),
-            reason: format!("the kernel has no membarrier for other processes ({e})"),
-            remedy: "Linux 4.16 or later is needed, with no seccomp filter against membarrier"
-                .into(),
-        })?;
+        check_kernel()?;
         let path = DirPath::from_env();
         let port = Arc::new(match self.at {
             None => Port::open(&path, None)?,
@@ -164,6 +160,24 @@ impl Drop for SoftAh {
             udp.forget_handle(*name);
         }
     }
+}
+
+/// Checks the system calls that have no replacement, so that a missing one fails the opening of the device and
+/// nothing later.
+fn check_kernel() -> Result<(), OpenError> {
+    let unavailable = |reason: String, remedy: &str| OpenError::Unavailable {
+        device: "soft".into(),
+        reason,
+        remedy: remedy.into(),
+    };
+    quiesce::register().map_err(|e| {
+        let reason = format!("the kernel refuses membarrier for other processes ({e})");
+        unavailable(
+            reason,
+            "Linux 4.16 or later is needed; in a container, allow membarrier in its seccomp profile",
+        )
+    })?;
+    check_pidfd().map_err(|e| unavailable(format!("pidfd_open failed ({})", e.0), e.remedy()))
 }
 
 fn check_port(port: PortNum) -> Result<(), CreateError> {

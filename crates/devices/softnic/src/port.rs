@@ -324,6 +324,9 @@ impl Port {
                     peers.insert(slot, Arc::new(peer));
                     SenderWatch::Begun
                 }
+                // It may live: if its death went unnoticed, cells would be lost; if it were taken for dead, they would
+                // be used twice.
+                Err(PeerError::Watch { .. } | PeerError::System { .. }) => SenderWatch::NotYet,
                 _ => SenderWatch::Dead,
             },
         }
@@ -475,7 +478,7 @@ pub(crate) enum SenderWatch {
     Begun,
     /// It is dead.
     Dead,
-    /// Try again after the death of the slot's earlier owner.
+    /// Try again after the death of the slot's earlier owner, or when the process can be watched.
     NotYet,
 }
 

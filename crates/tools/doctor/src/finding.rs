@@ -54,6 +54,10 @@ checks! {
     SharedMemory, "shared-memory", "the user-space device stores its ports and memory regions there";
     /// `membarrier` for the user-space device.
     Membarrier, "membarrier", "the user-space device needs it to reset and destroy queue pairs";
+    /// `pidfd_open` for the user-space device.
+    Pidfd, "pidfd", "the user-space device needs pidfd_open to notice that a peer has ended";
+    /// Files of the user-space device whose processes have ended.
+    Leftovers, "leftovers", "memory of processes that have ended is used until its files are removed";
     /// The library of a device's driver.
     Provider, "provider", "libibverbs does not list a device whose provider library is missing";
     /// The device's character device.

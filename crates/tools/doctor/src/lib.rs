@@ -15,7 +15,7 @@ mod text;
 pub use checks::{Scope, UnknownDevice, examine};
 pub use finding::{Check, Finding, Remedy, Subject, System, Verdict};
 pub use machine::{
-    Access, CpuSet, DeviceFacts, HugePages, Iommu, Libraries, Limit, Machine, Memory, Process,
-    Processors, SharedMemory,
+    Access, CpuSet, DeviceFacts, HugePages, Iommu, Leftover, Libraries, Limit, Machine, Memory,
+    Process, Processors, SharedMemory,
 };
 pub use text::{Paint, counted, text};

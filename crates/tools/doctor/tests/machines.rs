@@ -18,6 +18,7 @@ fn process() -> Process {
         may_lock_all: false,
         affinity: [16, 17].into_iter().collect(),
         has_membarrier: true,
+        has_pidfd: true,
         library_path: Vec::new(),
         shared_memory: None,
     }
@@ -134,6 +135,7 @@ fn an_adapter_in_service() {
     soft (user-space device)
       ok       shared-memory           1 GiB free in /dev/shm, writable
       ok       membarrier              the kernel has it
+      ok       pidfd                   the kernel has it
 
     verbs:mlx5_0
       ok       provider                mlx5 for driver mlx5_core
@@ -147,7 +149,7 @@ fn an_adapter_in_service() {
       ok       gid                     index 3, RoCE v2, 192.168.7.5
       ok       mtu                     9000 B on ens1f0np0: path MTU 4096 B
 
-    0 broken, 0 warnings, 0 notes, 18 ok; ready: soft, verbs:mlx5_0
+    0 broken, 0 warnings, 0 notes, 19 ok; ready: soft, verbs:mlx5_0
     ");
 }
 
@@ -169,6 +171,7 @@ fn soft_roce_as_it_comes() {
     soft (user-space device)
       ok       shared-memory           1 GiB free in /dev/shm, writable
       ok       membarrier              the kernel has it
+      ok       pidfd                   the kernel has it
 
     verbs:rxe0
       ok       provider                rxe for driver rdma_rxe
@@ -184,7 +187,7 @@ fn soft_roce_as_it_comes() {
                $ sudo ip link set eth0 mtu 4200
                (on both ends; the switches between must carry such frames, too)
 
-    0 broken, 0 warnings, 2 notes, 14 ok; ready: soft, verbs:rxe0
+    0 broken, 0 warnings, 2 notes, 15 ok; ready: soft, verbs:rxe0
     ");
 }
 
@@ -229,8 +232,9 @@ fn a_bare_machine_is_not_broken() {
     soft (user-space device)
       ok       shared-memory           1 GiB free in /dev/shm, writable
       ok       membarrier              the kernel has it
+      ok       pidfd                   the kernel has it
 
-    0 broken, 0 warnings, 8 notes, 3 ok; ready: soft
+    0 broken, 0 warnings, 8 notes, 4 ok; ready: soft
     ");
 }
 
@@ -453,26 +457,55 @@ fn packets() {
 fn the_user_space_device() {
     let root = installed();
     let mut machine = gather(&root);
-    let mut with = |access, free, has_membarrier| {
+    let mut with = |access, free, has_calls| {
         machine.shared_memory.dir = "/dev/shm".into();
         machine.shared_memory.access = access;
         machine.shared_memory.free = Some(free);
-        machine.process.has_membarrier = has_membarrier;
-        let shm = brief(&machine, Check::SharedMemory);
-        format!("{shm}\n{}", brief(&machine, Check::Membarrier))
+        (machine.process.has_membarrier, machine.process.has_pidfd) = (has_calls, has_calls);
+        [Check::SharedMemory, Check::Membarrier, Check::Pidfd]
+            .map(|check| brief(&machine, check))
+            .join("\n")
     };
     assert_snapshot!(with(Access::Granted, Bytes::mib(32), true), @r"
     warning: 32 MiB free in /dev/shm | sudo mount -o remount,size=1G /dev/shm
+    ok: the kernel has it | -
     ok: the kernel has it | -
     ");
     assert_snapshot!(with(Access::Denied, Bytes::mib(32), true), @r"
     broken: /dev/shm is not writable | sudo chmod 1777 /dev/shm
     ok: the kernel has it | -
+    ok: the kernel has it | -
     ");
     assert_snapshot!(with(Access::Missing, Bytes::new(0), false), @r"
     broken: no directory /dev/shm | sudo mount -t tmpfs -o mode=1777,X-mount.mkdir tmpfs /dev/shm
     broken: the kernel refuses it | -
+    broken: the kernel refuses it | -
     ");
+}
+
+/// The memory of processes in a deleted network namespace was never freed, and nothing showed it.
+#[test]
+fn memory_of_processes_that_have_ended() {
+    let root = installed();
+    let gone = "dev/shm/adverb-1000@10.0.0.9-4026531999";
+    let alive = "dev/shm/adverb-1000";
+    assert!(of(&gather(&root), Check::Leftovers).is_empty());
+    root.file(&format!("{gone}/000.port"), "")
+        .file(&format!("{gone}/000.m0"), &"x".repeat(3 << 20))
+        .file(&format!("{alive}/000.port"), "");
+    // As the process does that owns the port.
+    let port = std::fs::File::open(root.at(&format!("{alive}/000.port"))).unwrap();
+    rustix::fs::flock(&port, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let machine = gather(&root);
+    let left: Vec<_> = machine
+        .shared_memory
+        .leftovers
+        .iter()
+        .map(|left| &left.dir)
+        .collect();
+    assert_eq!(left, [&root.at(gone)]);
+    let found = brief(&machine, Check::Leftovers).replace(&root.path().display().to_string(), "");
+    assert_snapshot!(found, @"note: 3 MiB of processes that have ended | rm -r /dev/shm/adverb-1000@10.0.0.9-4026531999");
 }
 
 #[test]
@@ -487,7 +520,7 @@ fn a_scope_leaves_the_rest_out() {
             .collect::<Vec<_>>()
             .join(" ")
     };
-    assert_snapshot!(ids(Scope::Soft), @"cpu-governor shared-memory membarrier");
+    assert_snapshot!(ids(Scope::Soft), @"cpu-governor shared-memory membarrier pidfd");
     assert_snapshot!(ids(Scope::Verbs("mlx5_0".to_owned())), @"memory-lock libibverbs librdmacm verbs-module connection-manager huge-pages transparent-huge-pages cpu-governor provider device-file pcie-link iommu numa-node port-state gid mtu");
     let unknown = |machine| examine(machine, &Scope::Verbs("mlx5_9".to_owned())).unwrap_err();
     assert_snapshot!(unknown(&machine), @"unknown RDMA device 'mlx5_9': choose from mlx5_0");

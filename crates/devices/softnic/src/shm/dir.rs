@@ -99,7 +99,7 @@ fn place() -> PathBuf {
 impl DirPath {
     /// The user's directory in `$ADVERB_SHM`, or in `/dev/shm` if it is not set.
     pub(crate) fn from_env() -> Self {
-        DirPath(place().join(format!("adverb-{}", geteuid().as_raw())))
+        DirPath(place().join(user_name()))
     }
 
     /// The directory of the ports at one address of this network namespace. Slots and UDP ports correspond there.
@@ -116,6 +116,7 @@ impl DirPath {
         &self,
         hold: impl FnMut(u32) -> Result<Option<T>, OpenError>,
     ) -> Result<Option<Claim<T>>, OpenError> {
+        self.reap_others();
         let (dir, _locked) = self.open_locked()?;
         let claimed = dir.claim_locked(hold);
         if !matches!(claimed, Ok(Some(_))) {
@@ -136,6 +137,26 @@ impl DirPath {
                 // The last process has removed the directory: try again.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => return Err(self.failed("lock the directory", e)),
+            }
+        }
+    }
+
+    /// Removes the files of dead processes from the user's other directories. Nobody else would, if the address or its
+    /// network namespace no longer exists. A directory that is locked is in use.
+    fn reap_others(&self) {
+        let place = self.0.parent().unwrap_or(&self.0);
+        let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        for path in names
+            .filter(|name| is_of_user(name))
+            .map(|name| place.join(name))
+        {
+            if path != self.0
+                && let Ok(Some(dir)) = DirPath(path).open()
+                && let Ok(_locked) = dir.lock_within(Duration::ZERO)
+            {
+                let _ = dir.reap_locked();
+                dir.remove_if_empty();
             }
         }
     }
@@ -184,6 +205,17 @@ impl DirPath {
             remedy: "remove it, or set ADVERB_SHM to a directory of your own".into(),
         }
     }
+}
+
+/// The name of the user's directory; `@` and an address follow in the names of the others.
+fn user_name() -> String {
+    format!("adverb-{}", geteuid().as_raw())
+}
+
+/// Whether the user's directories have this name.
+fn is_of_user(name: &str) -> bool {
+    let rest = name.strip_prefix(&user_name());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
 }
 
 /// Whether this is a directory of this user that nobody else may enter.
@@ -299,10 +331,14 @@ impl Dir {
 
     /// Locks the directory; `NotFound` if it was removed.
     fn lock(&self) -> io::Result<Locked> {
+        self.lock_within(TIMEOUT)
+    }
+
+    fn lock_within(&self, timeout: Duration) -> io::Result<Locked> {
         // A separate open file, because locks belong to open files and threads share `self.fd`.
         let how = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let dir = openat(&self.fd, ".", how, Mode::empty())?;
-        lock_within(&dir, TIMEOUT)?;
+        lock_within(&dir, timeout)?;
         match fstat(&dir)?.st_nlink {
             0 => Err(io::ErrorKind::NotFound.into()),
             _ => Ok(Locked(dir)),
@@ -459,6 +495,26 @@ mod tests {
         assert_eq!(claim(&dir).slot, 1);
         assert_eq!(names(&dir), ["000.port", "001.port"]);
         drop(alive);
+    }
+
+    /// The memory of processes in a deleted network namespace was never freed.
+    #[test]
+    fn files_of_dead_owners_at_other_addresses_are_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: String| DirPath(place.path().join(name));
+        let user = user_name();
+        let dead = claim(&at(format!("{user}@10.0.0.9-4026531999")));
+        dead.dir.create(dead.slot, "m0").unwrap();
+        let gone = dead.dir.path().to_owned();
+        drop(dead);
+        let alive = claim(&at(format!("{user}@10.0.0.8-4026531999")));
+        let of_another = place.path().join(format!("{user}7"));
+        fs::create_dir(&of_another).unwrap();
+        let own = claim(&at(user));
+        assert!(!gone.exists());
+        assert_eq!(names(&DirPath(alive.dir.path().to_owned())), ["000.port"]);
+        assert!(of_another.exists());
+        drop((alive, own));
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 use crate::shm::dir::Dir;
 use crate::shm::layout::{self, CqEntry, Header, MAX_MR, MrEntry, QpEntry, SrqEntry};
@@ -55,6 +56,8 @@ pub(crate) enum PeerError {
     Version { slot: u32 },
     #[error("port {slot} belongs to another PID namespace, which the local port does not reach")]
     PidNamespace { slot: u32 },
+    #[error("cannot watch the process of port {slot}: {source}")]
+    Watch { slot: u32, source: PidfdError },
     #[error("port {slot}: {source}")]
     System { slot: u32, source: io::Error },
 }
@@ -64,17 +67,44 @@ impl PeerError {
     /// another directory, in another PID namespace, or of another version of Adverb. (After a process has
     /// ended, any other may take its slot.)
     pub(crate) fn is_unshared(&self) -> bool {
-        !matches!(self, PeerError::System { .. })
+        !matches!(self, PeerError::Watch { .. } | PeerError::System { .. })
     }
+}
+
+/// `pidfd_open` failed, though the process may live.
+#[derive(Debug, thiserror::Error)]
+#[error("pidfd_open failed ({0}); {remedy}", remedy = self.remedy())]
+pub(crate) struct PidfdError(#[from] pub(crate) Errno);
+
+impl PidfdError {
+    pub(crate) fn remedy(&self) -> &'static str {
+        match self.0 {
+            Errno::MFILE => "raise the limit on open files (ulimit -n)",
+            Errno::NFILE => "raise fs.file-max (sysctl)",
+            Errno::NOMEM => "free memory",
+            _ => {
+                "Linux 5.3 or later is needed; in a container, allow pidfd_open in its seccomp profile"
+            }
+        }
+    }
+}
+
+/// Checks that the kernel lets this process watch others.
+pub(crate) fn check_pidfd() -> Result<(), PidfdError> {
+    pidfd_open(getpid(), PidfdFlags::empty())?;
+    Ok(())
 }
 
 impl Peer {
     /// Maps the port of `slot`.
     pub(crate) fn open(dir: &Dir, slot: u32) -> Result<Self, PeerError> {
         let system = |source| PeerError::System { slot, source };
-        let file = dir
-            .open_peer(slot, "port")
-            .map_err(|source| PeerError::NotThere { slot, source })?;
+        let file = dir.open_peer(slot, "port").map_err(|e| match e.kind() {
+            ErrorKind::NotFound | ErrorKind::PermissionDenied => {
+                PeerError::NotThere { slot, source: e }
+            }
+            _ => system(e),
+        })?;
         let length = file.metadata().map_err(system)?.len();
         if length != layout::LENGTH as u64 {
             return Err(PeerError::Version { slot });
@@ -89,7 +119,13 @@ impl Peer {
         }
         let pid = Pid::from_raw(header.pid.load(Ordering::Relaxed) as i32)
             .ok_or(PeerError::Version { slot })?;
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| PeerError::Ended { slot })?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| match e {
+            Errno::SRCH => PeerError::Ended { slot },
+            e => PeerError::Watch {
+                slot,
+                source: e.into(),
+            },
+        })?;
         // The port file is still locked, so the process of the pidfd is the owner and not a later process with
         // its PID.
         if !Dir::is_alive(&file) {

@@ -65,7 +65,12 @@ pub fn examine(machine: &Machine, scope: &Scope) -> Result<Vec<Finding>, Unknown
         findings.push(no_devices(machine));
     }
     if !matches!(scope, Scope::Verbs(_)) {
-        findings.extend([soft::shared_memory(machine), soft::membarrier(machine)]);
+        findings.extend([
+            soft::shared_memory(machine),
+            soft::membarrier(machine),
+            soft::pidfd(machine),
+        ]);
+        findings.extend(soft::leftovers(machine));
     }
     // Adapters often have unused ports: one active port suffices.
     let lame = if devices.iter().copied().any(port::any_active) {

@@ -42,6 +42,33 @@ fn rounded(bytes: Bytes) -> Bytes {
     }
 }
 
+/// `None` if there are none.
+pub(super) fn leftovers(machine: &Machine) -> Option<Finding> {
+    let leftovers = &machine.shared_memory.leftovers;
+    let bytes: u64 = leftovers.iter().map(|left| left.bytes.get()).sum();
+    let dirs = leftovers.iter().map(|left| left.dir.display().to_string());
+    let dirs: Vec<String> = dirs.collect();
+    let found = format!(
+        "{} of processes that have ended",
+        rounded(Bytes::new(bytes))
+    );
+    (!dirs.is_empty()).then(|| {
+        Finding::new(Check::Leftovers, Subject::Soft, Verdict::Note, found)
+            .run(format!("rm -r {}", dirs.join(" ")))
+    })
+}
+
+pub(super) fn pidfd(machine: &Machine) -> Finding {
+    let finding = |verdict, found| Finding::new(Check::Pidfd, Subject::Soft, verdict, found);
+    if machine.process.has_pidfd {
+        finding(Verdict::Ok, "the kernel has it")
+    } else {
+        finding(Verdict::Broken, "the kernel refuses it").advise(
+            "use Linux 5.3 or later; in a container, allow pidfd_open in its seccomp profile",
+        )
+    }
+}
+
 pub(super) fn membarrier(machine: &Machine) -> Finding {
     let finding = |verdict, found| Finding::new(Check::Membarrier, Subject::Soft, verdict, found);
     if machine.process.has_membarrier {

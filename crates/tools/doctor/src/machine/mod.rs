@@ -6,17 +6,20 @@ mod libraries;
 mod process;
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use adverb_sysfs::{Netdev, PciAddress, RdmaDevice, Sysfs, SysfsError};
 use adverb_units::Bytes;
 use adverb_verbs::PortNum;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 pub use cpus::CpuSet;
 pub use libraries::Libraries;
 pub use process::{Limit, Process};
 
-use files::{line, numbered};
+use files::{line, names, numbered};
 
 /// All facts that the checks use.
 #[derive(Clone, Debug)]
@@ -114,6 +117,17 @@ pub struct SharedMemory {
     pub access: Access,
     /// Free space for this process; `None` if unknown.
     pub free: Option<Bytes>,
+    /// What processes that have ended left there.
+    pub leftovers: Vec<Leftover>,
+}
+
+/// A directory of the user-space device without a live process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    /// The directory.
+    pub dir: PathBuf,
+    /// The memory that its files use.
+    pub bytes: Bytes,
 }
 
 impl Machine {
@@ -261,12 +275,53 @@ impl SharedMemory {
             dir: dir.to_owned(),
             access: Access::of_dir(dir),
             free: stat.map(|s| Bytes::new(s.f_bavail.saturating_mul(s.f_frsize))),
+            leftovers: leftovers(dir),
         }
     }
 }
 
+/// Looks for directories without a live process among those that this process may enter.
+fn leftovers(shared_memory: &Path) -> Vec<Leftover> {
+    let names = names(shared_memory).into_iter();
+    let dirs = names
+        .filter(|name| is_of_a_user(name))
+        .map(|name| shared_memory.join(name));
+    let leftover = |dir: PathBuf| {
+        let files: Vec<PathBuf> = fs::read_dir(&dir)
+            .ok()?
+            .map(|entry| Some(entry.ok()?.path()))
+            .collect::<Option<_>>()?;
+        let blocks = files
+            .iter()
+            .filter_map(|file| fs::symlink_metadata(file).ok());
+        let bytes = Bytes::new(512 * blocks.map(|file| file.blocks()).sum::<u64>());
+        (!files.is_empty() && !files.iter().any(|file| is_of_live_process(file)))
+            .then_some(Leftover { dir, bytes })
+    };
+    dirs.filter_map(leftover).collect()
+}
+
+/// Whether a directory has the name of a user's: `adverb-UID`, or `adverb-UID@ADDR-NS`.
+fn is_of_a_user(name: &str) -> bool {
+    let uid = name.strip_prefix("adverb-").unwrap_or_default();
+    let uid = uid.split('@').next().unwrap_or_default();
+    uid.parse::<u32>().is_ok()
+}
+
+/// Whether this is the port file of a live process, which holds a lock on it. A file that cannot be opened may be one.
+fn is_of_live_process(file: &Path) -> bool {
+    if file.extension().is_none_or(|extension| extension != "port") {
+        return false;
+    }
+    let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(file, how, Mode::empty());
+    opened.map_or(true, |port| {
+        flock(&port, FlockOperation::NonBlockingLockShared).is_err()
+    })
+}
+
 fn netdevs(root: &Path) -> Vec<String> {
-    files::names(&root.join("sys/class/net"))
+    names(&root.join("sys/class/net"))
         .into_iter()
         .filter(|name| name != "lo" && name != "bonding_masters")
         .collect()

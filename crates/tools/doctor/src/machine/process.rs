@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use adverb_units::Bytes;
-use rustix::process::{Resource, geteuid, getrlimit};
+use rustix::process::{PidfdFlags, Resource, geteuid, getpid, getrlimit, pidfd_open};
 use rustix::thread::{
     CapabilitySet, MembarrierQuery, capabilities, membarrier_query, sched_getaffinity,
 };
@@ -24,6 +24,8 @@ pub struct Process {
     pub affinity: CpuSet,
     /// Whether the kernel has the `membarrier` commands of the user-space device.
     pub has_membarrier: bool,
+    /// Whether the kernel has `pidfd_open`.
+    pub has_pidfd: bool,
     /// `LD_LIBRARY_PATH`.
     pub library_path: Vec<PathBuf>,
     /// `ADVERB_SHM`: where the user-space device keeps its files instead of `/dev/shm`.
@@ -59,6 +61,7 @@ impl Process {
             has_membarrier: membarrier_query().contains(
                 MembarrierQuery::GLOBAL_EXPEDITED | MembarrierQuery::REGISTER_GLOBAL_EXPEDITED,
             ),
+            has_pidfd: pidfd_open(getpid(), PidfdFlags::empty()).is_ok(),
             library_path: env::split_paths(&paths)
                 .filter(|path| !path.as_os_str().is_empty())
                 .collect(),
