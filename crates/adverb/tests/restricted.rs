@@ -1,0 +1,195 @@
+//! Programs in an environment that refuses system calls (the seccomp profile of a container) or has small limits
+//! (`ulimit`): each runs without what was refused, or ends with one line that names the cause.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use common::{Ended, Place, end_of};
+use libc::{CLONE_THREAD, EAGAIN, ENOSYS, EPERM, c_int, c_long};
+use seccompiler::{
+    SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter,
+};
+
+/// Pings over shared memory and over UDP.
+const LOCAL: &str = "ping --op send --iters 50 --device soft";
+const UDP: &str = "ping --op send --iters 50 --device soft@127.49.0.1 --loss 0";
+
+/// System calls that a profile may refuse: used by the device, or by other programs of its kind.
+const CALLS: [(&str, c_long); 19] = [
+    ("membarrier", libc::SYS_membarrier),
+    ("pidfd_open", libc::SYS_pidfd_open),
+    ("sched_setaffinity", libc::SYS_sched_setaffinity),
+    ("sched_getaffinity", libc::SYS_sched_getaffinity),
+    ("prctl", libc::SYS_prctl),
+    ("prlimit64", libc::SYS_prlimit64),
+    ("fallocate", libc::SYS_fallocate),
+    ("mknodat", libc::SYS_mknodat),
+    ("flock", libc::SYS_flock),
+    ("getrandom", libc::SYS_getrandom),
+    ("getrusage", libc::SYS_getrusage),
+    ("sendmmsg", libc::SYS_sendmmsg),
+    ("ioctl", libc::SYS_ioctl),
+    ("mlock", libc::SYS_mlock),
+    ("memfd_create", libc::SYS_memfd_create),
+    ("perf_event_open", libc::SYS_perf_event_open),
+    ("process_vm_readv", libc::SYS_process_vm_readv),
+    ("process_vm_writev", libc::SYS_process_vm_writev),
+    ("io_uring_setup", libc::SYS_io_uring_setup),
+];
+
+/// What a filter refuses: a system call, if these conditions hold, with this error.
+type Refusal = (c_long, Vec<SeccompRule>, c_int);
+
+/// Runs `command` under filters.
+fn run_without(refusals: Vec<Refusal>, mut command: Command) -> Ended {
+    let programs: Vec<seccompiler::BpfProgram> = refusals
+        .into_iter()
+        .map(|(call, rules, errno)| {
+            let filter = SeccompFilter::new(
+                BTreeMap::from([(call, rules)]),
+                SeccompAction::Allow,
+                SeccompAction::Errno(errno as u32),
+                std::env::consts::ARCH.try_into().unwrap(),
+            );
+            filter.unwrap().try_into().unwrap()
+        })
+        .collect();
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A filter holds for the thread that installs it, and for the processes that this thread starts.
+    let child = thread::spawn(move || {
+        programs
+            .iter()
+            .for_each(|program| apply_filter(program).unwrap());
+        command.spawn().unwrap()
+    });
+    end_of(child.join().unwrap())
+}
+
+/// Runs `line` with a limit of the shell: `-n 20`.
+fn run_with_limit(place: &Place, limit: &str, line: &str) -> Ended {
+    let adverb = place.command(line);
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")])
+        .arg(adverb.get_program())
+        .args(adverb.get_args())
+        .current_dir(place.path(""))
+        .env("ADVERB_SHM", place.shm())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    end_of(command.spawn().unwrap())
+}
+
+/// It measured, or ended with one line about an error.
+#[track_caller]
+fn check(ended: &Ended, given: &str) {
+    if ended.code == Some(0) {
+        assert!(ended.out.contains("64 B"), "{given}: {}", ended.out);
+        return;
+    }
+    let shown = format!("{given}: {:?}\n{}\n{}", ended.code, ended.out, ended.talk);
+    assert!(matches!(ended.code, Some(1 | 2)), "{shown}");
+    let talk = ended.talk_of_itself();
+    let (errors, others): (Vec<&str>, Vec<&str>) =
+        talk.lines().partition(|line| line.starts_with("error: "));
+    assert_eq!(errors.len(), 1, "{shown}");
+    assert!(
+        others.iter().all(|line| line.starts_with("warning: ")),
+        "{shown}"
+    );
+}
+
+fn pings_without_each_call(line: &str) {
+    for (name, call) in CALLS {
+        for errno in [EPERM, ENOSYS] {
+            let place = Place::new();
+            let ended = run_without(vec![(call, vec![], errno)], place.command(line));
+            let given = format!("{name} refused with {errno}");
+            check(&ended, &given);
+        }
+    }
+}
+
+#[test]
+fn a_ping_in_shared_memory_without_a_system_call_measures_or_names_the_cause() {
+    pings_without_each_call(LOCAL);
+}
+
+#[test]
+fn a_ping_over_udp_without_a_system_call_measures_or_names_the_cause() {
+    pings_without_each_call(UDP);
+}
+
+/// A refused pidfd_open was reported as the end of the peer's process.
+#[test]
+fn a_refused_system_call_that_has_no_replacement_is_named_with_the_remedy() {
+    let place = Place::new();
+    let refused = |call, errno| {
+        let ended = run_without(vec![(call, vec![], errno)], place.command(LOCAL));
+        ended.refused(1).to_owned()
+    };
+    for (errno, why) in [
+        (EPERM, "Operation not permitted (os error 1)"),
+        (ENOSYS, "Function not implemented (os error 38)"),
+    ] {
+        assert_eq!(
+            refused(libc::SYS_pidfd_open, errno),
+            format!(
+                "error: cannot open device soft: pidfd_open failed ({why}); Linux 5.3 or later is needed; in a container, allow pidfd_open in its seccomp profile"
+            )
+        );
+        assert_eq!(
+            refused(libc::SYS_membarrier, errno),
+            format!(
+                "error: cannot open device soft: the kernel refuses membarrier for other processes ({why}); Linux 4.16 or later is needed; in a container, allow membarrier in its seccomp profile"
+            )
+        );
+    }
+}
+
+/// As with a limit on processes (`ulimit -u`), from which root is exempt.
+#[test]
+fn a_refused_thread_is_named() {
+    let is_thread = SeccompCondition::new(
+        0,
+        SeccompCmpArgLen::Dword,
+        SeccompCmpOp::MaskedEq(CLONE_THREAD as u64),
+        CLONE_THREAD as u64,
+    );
+    let rule = SeccompRule::new(vec![is_thread.unwrap()]).unwrap();
+    let refusals = vec![
+        (libc::SYS_clone3, vec![], ENOSYS),
+        (libc::SYS_clone, vec![rule], EAGAIN),
+    ];
+    for line in [LOCAL, UDP] {
+        let place = Place::new();
+        let ended = run_without(refusals.clone(), place.command(line));
+        assert!(ended.refused(1).contains("thread"), "{}", ended.talk);
+    }
+}
+
+#[test]
+fn a_small_limit_is_named_or_does_not_matter() {
+    for limit in [
+        "-n 8",
+        "-n 12",
+        "-n 16",
+        "-n 24",
+        "-l 0",
+        "-v 40000",
+        "-v 200000",
+        "-f 1",
+        "-f 2000",
+    ] {
+        for line in [LOCAL, UDP] {
+            let place = Place::new();
+            let ended = run_with_limit(&place, limit, line);
+            let given = format!("ulimit {limit}, {line}");
+            check(&ended, &given);
+        }
+    }
+}
