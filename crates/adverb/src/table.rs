@@ -82,6 +82,18 @@ fn throughput(unit: ThroughputUnit) -> Column {
     }
 }
 
+/// Returns the throughput of one direction of a `ping` in which both sides send: what the paper counts.
+fn one_direction(unit: ThroughputUnit) -> Column {
+    match unit {
+        ThroughputUnit::BytesPerSecond => ("one direction", 13, |r| {
+            Some(r.metrics.as_ref()?.bytes_per_s?.halved().to_string())
+        }),
+        ThroughputUnit::BitsPerSecond => ("one direction", 13, |r| {
+            Some(r.metrics.as_ref()?.bytes_per_s?.halved().in_bits())
+        }),
+    }
+}
+
 /// Program, operation and transport, on which the columns depend.
 pub(crate) type Measured = (Program, Opcode, Transport);
 
@@ -95,7 +107,10 @@ fn all_columns((program, op, transport): Measured, unit: ThroughputUnit) -> Vec<
     let (first, rates) = ([size, timed(program, op)], [RATE, throughput(unit)]);
     let may_lose = program == Program::Blast && !transport.is_reliable() && op.consumes_receive();
     let losses: &[Column] = if may_lose { &[LOST] } else { &[] };
-    [&first[..], &TIMES, &rates, losses, &CPU].concat()
+    let paper = [one_direction(unit)];
+    let sends_both_ways = program == Program::Ping && !program.is_round_trip(op);
+    let paper: &[Column] = if sends_both_ways { &paper } else { &[] };
+    [&first[..], &TIMES, &rates, paper, losses, &CPU].concat()
 }
 
 /// Returns program, operation and transport of a record.

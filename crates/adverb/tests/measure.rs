@@ -257,6 +257,20 @@ fn columns_say_what_they_show_and_records_keep_their_meaning() {
     assert!((add[1] * 2.0 * add[0] / 1e9 - 1.0).abs() < 1e-3, "{add:?}");
     shown(&format!("ping --op cas {atomic}"), "round trip");
     shown(&format!("blast --op read {model}"), "time per message");
+    // Both sides of a ping send, and the paper counts one direction. A READ has one.
+    let send = format!("ping --op send {model}");
+    let record = Place::new().run(&format!("{send} --json")).record();
+    let rate = number(&record, "/metrics/bytes_per_s");
+    assert_eq!(
+        shown(&send, "throughput"),
+        format!("{:.1} MB/s", rate / 1e6)
+    );
+    assert_eq!(
+        shown(&send, "one direction"),
+        format!("{:.1} MB/s", rate / 2e6)
+    );
+    let out = Place::new().run(&read).ok().out;
+    assert!(!out.contains("one direction"), "{out}");
     assert_eq!(shown(&read, "active user+sys"), "100+0 %");
     assert_eq!(shown(&read, "passive user+sys"), "0+0 %");
 }

@@ -24,6 +24,7 @@ use crate::table::ThroughputUnit;
 ///   p50 ... max    of single sampled rounds, halved likewise
 ///   rate           messages per second, counting both directions
 ///   throughput     payload bytes per second, counting both directions
+///   one direction  half of it, as the paper counts (not for READ and atomics)
 ///   user+sys       CPU time of either side by getrusage over elapsed time, in
 ///                  percent of one core
 ///

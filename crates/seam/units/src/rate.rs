@@ -39,6 +39,11 @@ impl Throughput {
         self.0
     }
 
+    /// Returns half of it: one of two equal directions.
+    pub const fn halved(self) -> Self {
+        Throughput(self.0 / 2.0)
+    }
+
     /// Returns it in bits per second, as `78.4 Gbit/s`.
     pub fn in_bits(self) -> String {
         decimal(self.0 * 8.0, "bit/s")
