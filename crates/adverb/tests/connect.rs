@@ -84,6 +84,62 @@ fn every_step_is_timed_in_memory_and_over_udp() {
 }
 
 #[test]
+fn each_step_of_tcp_is_timed() {
+    for more in [
+        "--connections 5",
+        "--connections 5 --processes --messages 0",
+        "--connections 100 --messages 0",
+    ] {
+        let figures = figures(&format!("--device tcp {more}"));
+        assert_eq!(figures["device"]["kind"], "tcp");
+        let sides = [
+            ("active", ["socket_ns", "bind_ns", "tcp_connect_ns"]),
+            ("passive", ["bind_ns", "tcp_listen_ns", "accept_ns"]),
+        ];
+        for (side, own) in sides {
+            let of_both = [
+                "setup_ns",
+                "shutdown_ns",
+                "close_ns",
+                "break_down_ns",
+                "connection_ns",
+            ];
+            for step in own.into_iter().chain(of_both) {
+                let value = number(&figures, &format!("/metrics/{side}/{step}/mean"));
+                assert!(value > 0.0, "{side} {step}");
+            }
+        }
+        let first = number(&figures, "/metrics/active/first_message_ns/mean");
+        assert!(first > 0.0);
+        assert_eq!(figures["metrics"]["active"].get("create_qp_ns"), None);
+        assert_eq!(figures["params"].get("size_bytes"), None);
+    }
+    let out = Place::new()
+        .run("connect --device tcp --connections 2")
+        .ok()
+        .out;
+    assert!(out.contains("polling sockets, TCP_NODELAY"), "{out}");
+    let refused = |option: &str| {
+        let ended = Place::new().run(&format!("connect --device tcp {option}"));
+        ended.refused(2).to_owned()
+    };
+    assert_snapshot!(refused("--size 4K"), @"error: --size 4 KiB: tcp registers no memory; leave it out");
+    assert_snapshot!(refused("--agents 2"), @"error: --agents 2: tcp has one listener, which accepts its connections itself; leave it out");
+    assert_snapshot!(refused("--rnr-retry 2"), @"error: --rnr-retry 2: tcp posts no receives; leave it out");
+}
+
+#[test]
+fn a_device_that_does_not_choose_its_pages_refuses_huge_ones() {
+    for device in ["soft", "model:connect_ib"] {
+        let command = format!("connect --connections 2 --device {device} --pages huge");
+        let ended = Place::new().run(&command);
+        let line = ended.refused(2);
+        let words = " has no choice of the pages of memory regions (verbs:NAME has one)";
+        assert!(line.ends_with(words), "{line}");
+    }
+}
+
+#[test]
 fn a_listener_hands_connections_to_agents() {
     let figures = figures("--connections 7 --agents 3");
     let roles = figures["roles"].as_array().unwrap();

@@ -1,8 +1,8 @@
 //! The command line of `adverb connect`.
 
 use adverb_units::Bytes;
-use adverb_verbs::RetryCount;
-use clap::{ArgAction, Args};
+use adverb_verbs::{PageKind, RetryCount};
+use clap::{ArgAction, Args, ValueEnum};
 
 use super::format::{Format, format};
 use super::out::OutArgs;
@@ -26,6 +26,14 @@ use super::value::count;
 ///               its completion
 ///   break-down  to ERR until the receives are flushed, then all objects in reverse
 ///
+/// With --device tcp the connections are sockets of the kernel's TCP:
+///
+///   set-up      socket, bind, listen (once for all connections), exchange of
+///               addresses, connect or accept
+///   use         each message until the peer's answer of 8 B: send returns before a
+///               message has arrived
+///   break-down  shutdown, close
+///
 /// A step that a model does not charge for is missing, not 0.
 #[derive(Debug, Args)]
 #[command(
@@ -34,7 +42,9 @@ use super::value::count;
 Examples:
   adverb connect                                     100 connections on soft
   adverb connect --device soft@127.0.0.1,soft@127.0.0.2    over UDP
+  adverb connect --device tcp                        the kernel's TCP
   adverb connect --size 4K,64K,1M,16M --connections 10     registration by size
+  adverb connect --device verbs:mlx5_0 --size 1G --connections 2 --pages huge
   adverb connect --connections 1..1000 --agents 2 --out life
   adverb connect --rnr-retry 3                       no receive: how SENDs fail
   adverb connect --device verbs+cm:mlx5_0 --peer 10.0.0.2  by rdma_cm"
@@ -53,9 +63,13 @@ pub(crate) struct ConnectArgs {
     #[arg(long, value_name = "N", default_value = "10", value_parser = count::<u32, _>(0..=100_000))]
     pub(crate) messages: u32,
 
-    /// Memory that each end of a connection allocates and registers: 4K to 1G and beyond
-    #[arg(long, value_name = "SIZE", default_value = "4K")]
-    pub(crate) size: Bytes,
+    /// Memory that each end of a connection allocates and registers: 4K to 1G and beyond [default: 4K]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Option<Bytes>,
+
+    /// Pages of that memory, small or huge (verbs:NAME) [default: reserved huge pages for 2M and more, if there are any]
+    #[arg(long, value_name = "KIND")]
+    pub(crate) pages: Option<PagesArg>,
 
     /// Post no receives, so that the first SEND fails after N RNR retries, 0 to 6
     ///
@@ -78,4 +92,22 @@ pub(crate) struct ConnectArgs {
     /// A JSON record for each point on stdout instead of the table
     #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
     pub(crate) format: Format,
+}
+
+/// The pages of memory regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PagesArg {
+    /// 4 KiB, also if the kernel would merge them
+    Small,
+    /// 2 MiB, reserved by the administrator (vm.nr_hugepages)
+    Huge,
+}
+
+impl From<PagesArg> for PageKind {
+    fn from(pages: PagesArg) -> Self {
+        match pages {
+            PagesArg::Small => PageKind::Small,
+            PagesArg::Huge => PageKind::Huge,
+        }
+    }
 }

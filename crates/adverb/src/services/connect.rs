@@ -1,10 +1,10 @@
 //! `adverb connect`: the life of connections.
 
-use adverb_launch::Usage;
+use adverb_launch::{DeviceChoice, Usage};
 use adverb_patterns::{Connect, Job, Step};
-use adverb_results::{DeviceKind, Record};
+use adverb_results::{DeviceKind, Record, Transport};
 use adverb_units::{MessageRate, Span};
-use adverb_verbs::{PathOptions, RetryCount};
+use adverb_verbs::{PageKind, PathOptions, RetryCount};
 use serde_json::json;
 
 use super::start::{Cell, Setting, measure_as};
@@ -31,19 +31,30 @@ fn cell(args: &ConnectArgs) -> anyhow::Result<Cell> {
         let reason = "--rnr-retry 7: 7 means without end, so that nothing fails; expected 0 to 6";
         return Err(Usage(reason.to_owned()).into());
     }
+    let transport = transport(args)?;
+    let region = args.size.unwrap_or(Connect::LEAST_REGION);
+    let pages = args.pages.map(PageKind::from);
     let job = Connect {
+        transport,
         connections: args.connections,
         agents: args.agents,
         messages: args.messages,
-        region: args.size,
+        region,
+        pages,
         path: PathOptions {
             rnr_retries: args.rnr_retry,
             ..args.path.options()?
         },
     };
     let mut params = json!({
-        "connections": args.connections, "messages": args.messages, "size_bytes": args.size,
+        "connections": args.connections, "messages": args.messages,
     });
+    if transport != Transport::Tcp {
+        params["size_bytes"] = json!(region);
+    }
+    if let Some(pages) = pages {
+        params["pages"] = json!(pages);
+    }
     let mut title = counted(args.connections, "connection");
     if let Some(agents) = args.agents {
         params["agents"] = agents.into();
@@ -53,8 +64,50 @@ fn cell(args: &ConnectArgs) -> anyhow::Result<Cell> {
         Some(retries) => format!("no receives and {retries} RNR retries"),
         None => counted(args.messages, "further message"),
     };
-    let title = format!("{title}, {messages}, regions of {}", args.size);
+    let memory = match transport {
+        Transport::Tcp => "polling sockets, TCP_NODELAY".to_owned(),
+        _ => match pages {
+            Some(PageKind::Small) => format!("regions of {region} on small pages"),
+            Some(PageKind::Huge) => format!("regions of {region} on huge pages"),
+            None => format!("regions of {region}"),
+        },
+    };
+    let title = format!("{title}, {messages}, {memory}");
     Ok(Cell::new("connect", &params, title, Job::Connect(job)))
+}
+
+/// Returns TCP if that is the device, otherwise RC. Refuses what TCP does not have.
+fn transport(args: &ConnectArgs) -> Result<Transport, Usage> {
+    let device = args.device.choice();
+    if !matches!(device, DeviceChoice::Tcp(_)) {
+        return Ok(Transport::Rc);
+    }
+    let refused = [
+        (
+            args.size.map(|size| format!("--size {size}")),
+            "registers no memory",
+        ),
+        (
+            args.pages.map(|_| "--pages".to_owned()),
+            "registers no memory",
+        ),
+        (
+            args.agents.map(|agents| format!("--agents {agents}")),
+            "has one listener, which accepts its connections itself",
+        ),
+        (
+            args.rnr_retry
+                .map(|retries| format!("--rnr-retry {}", retries.get())),
+            "posts no receives",
+        ),
+    ];
+    match refused
+        .into_iter()
+        .find_map(|(given, why)| Some((given?, why)))
+    {
+        Some((given, why)) => Err(Usage(format!("{given}: {device} {why}; leave it out"))),
+        None => Ok(Transport::Tcp),
+    }
 }
 
 /// A row for each step below the title.
@@ -69,8 +122,7 @@ impl Life {
     /// Steps that a record of a model lacks because the model does not charge for them.
     fn not_modelled(record: &Record) -> Option<String> {
         let is_free = |step: &&Step| {
-            let is_of_all = !matches!(step, Step::Listen | Step::Connect | Step::FurtherMessage);
-            is_of_all && times(record, **step).iter().all(Option::is_none)
+            step.is_of_all_queue_pairs() && times(record, **step).iter().all(Option::is_none)
         };
         let free: Vec<_> = Step::ALL
             .iter()

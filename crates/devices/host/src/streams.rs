@@ -10,18 +10,23 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use adverb_units::Span;
-use adverb_verbs::{Context, StreamAddress, StreamError, StreamWait, Streams, WaitError};
+use adverb_verbs::{
+    Context, Note, StreamAddress, StreamError, StreamStep, StreamWait, Streams, WaitError,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout, set_tcp_nodelay};
+use rustix::net::sockopt::{Timeout, set_socket_reuseaddr, set_socket_timeout, set_tcp_nodelay};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, recv, send,
-    socket_with,
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, bind, connect, listen,
+    recv, send, shutdown, socket_with,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::link::Stream;
 use crate::station::HostStation;
+
+/// Connections that wait to be accepted, at most: the default of `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
 
 /// Maximum number of connections that have not sent the whole key; the oldest gives way to a new one.
 const MOST_STRANGERS: usize = 64;
@@ -157,33 +162,62 @@ fn system(error: Errno) -> WaitError {
     StreamError::System(error.into()).into()
 }
 
-/// Connects within `patience` (Linux applies `SO_SNDTIMEO` to `connect`), from the address `from` if it is
-/// of the same family.
-fn connected(from: SocketAddr, to: SocketAddr, patience: Span) -> io::Result<TcpConnection> {
-    let family = match to {
+/// Makes a TCP socket of the address's family.
+fn socket_for(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
-    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    if from.is_ipv4() == to.is_ipv4() {
-        bind(&socket, &SocketAddr::new(from.ip(), 0))?;
-    }
-    let connection = TcpConnection::new(socket)?;
+    Ok(socket_with(
+        family,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+/// Listens at an address, also if connections of an earlier listener are not forgotten yet.
+fn listening(at: SocketAddr, note: Note<'_>) -> io::Result<TcpListener> {
+    let socket = socket_for(at)?;
+    set_socket_reuseaddr(&socket, true)?;
+    note(StreamStep::Socket);
+    bind(&socket, &at)?;
+    note(StreamStep::Bind);
+    listen(&socket, BACKLOG)?;
+    note(StreamStep::Listen);
+    Ok(TcpListener::from(socket))
+}
+
+/// Connects within `patience` (Linux applies `SO_SNDTIMEO` to `connect`), from the address `from` if it is
+/// of the same family.
+fn connected(
+    from: SocketAddr,
+    to: SocketAddr,
+    patience: Span,
+    note: Note<'_>,
+) -> io::Result<TcpConnection> {
+    let connection = TcpConnection::new(socket_for(to)?)?;
     set_socket_timeout(&connection.socket, Timeout::Send, Some(patience.into()))?;
+    note(StreamStep::Socket);
+    if from.is_ipv4() == to.is_ipv4() {
+        bind(&connection.socket, &SocketAddr::new(from.ip(), 0))?;
+        note(StreamStep::Bind);
+    }
     match connect(&connection.socket, &to) {
         Err(Errno::INPROGRESS) => Err(Errno::TIMEDOUT.into()),
         ended => Ok(ended.map(|()| connection)?),
     }
+    .inspect(|_| note(StreamStep::Connect))
 }
 
 impl<C: Context, T: Stream> Streams for HostStation<C, T> {
     type Listener = TcpDoor;
     type Stream = TcpConnection;
 
-    fn listen(&self) -> Result<(TcpDoor, StreamAddress), StreamError> {
+    fn listen_by_step(&self, note: Note<'_>) -> Result<(TcpDoor, StreamAddress), StreamError> {
         let at = self.address();
         let failed = |source| StreamError::Listen { at, source };
-        let listener = TcpListener::bind(at).map_err(failed)?;
+        let listener = listening(at, note).map_err(failed)?;
         let at = listener.local_addr().map_err(failed)?;
         let door = TcpDoor::new(listener).map_err(failed)?;
         let key = door.key;
@@ -207,14 +241,26 @@ impl<C: Context, T: Stream> Streams for HostStation<C, T> {
         accepted.ok_or(WaitError::TimedOut { what, patience })
     }
 
-    fn connect(&self, to: StreamAddress, patience: Span) -> Result<TcpConnection, WaitError> {
-        let made = connected(self.address(), to.at, patience);
+    fn connect_by_step(
+        &self,
+        to: StreamAddress,
+        patience: Span,
+        note: Note<'_>,
+    ) -> Result<TcpConnection, WaitError> {
+        let made = connected(self.address(), to.at, patience, note);
         let failed = |source| StreamError::Connect { to: to.at, source };
         let connection = made.map_err(failed)?;
         match connection.send(&to.key, SendFlags::empty())? {
             Some(sent) if sent == to.key.len() => Ok(connection),
             // The buffer of a new connection has room for the key, unless the other end has reset it.
             _ => Err(StreamError::Closed.into()),
+        }
+    }
+
+    fn shutdown(&self, stream: &TcpConnection) -> Result<(), StreamError> {
+        match shutdown(&stream.socket, Shutdown::Both) {
+            Err(error) if error != Errno::NOTCONN => Err(StreamError::System(error.into())),
+            _ => Ok(()),
         }
     }
 
@@ -353,6 +399,24 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn the_steps_to_a_connection_are_noted_in_their_order() {
+        use StreamStep::{Bind, Connect, Listen, Socket};
+        let (station, mut steps) = (station(), Vec::new());
+        let (listener, address) = station
+            .listen_by_step(&mut |step| steps.push(step))
+            .unwrap();
+        let one = station.connect_by_step(address, LATE, &mut |step| steps.push(step));
+        assert_eq!(steps, [Socket, Bind, Listen, Socket, Bind, Connect]);
+        let (one, other) = (one.unwrap(), station.accept(&listener, LATE).unwrap());
+        station.shutdown(&one).unwrap();
+        let how = StreamWait::Poll;
+        let error = station.receive_some(&other, &mut [0], how, LATE);
+        assert!(matches!(error, Err(WaitError::Stream(StreamError::Closed))));
+        station.shutdown(&other).unwrap();
+        station.shutdown(&one).unwrap();
     }
 
     #[test]

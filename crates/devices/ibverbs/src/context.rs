@@ -10,8 +10,8 @@ use adverb_sysfs::Sysfs;
 use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressVector, AsyncEvent, AtomicCap, Context, Counters, CreateError, Device,
-    DeviceCaps, DeviceName, Lid, LinkLayer, OpenError, PathMtu, PollError, PortCaps, PortNum,
-    PostApi, ProtectionDomain, QpCaps, QpInit, RegisterError, SrqCaps,
+    DeviceCaps, DeviceName, Lid, LinkLayer, OpenError, PageKind, PathMtu, PollError, PortCaps,
+    PortNum, PostApi, ProtectionDomain, QpCaps, QpInit, RegisterError, SrqCaps,
 };
 
 use crate::address::{VerbsAh, marking_of, signalled_mbps};
@@ -299,7 +299,19 @@ impl Context for VerbsContext {
         if !Arc::ptr_eq(&pd.inner.handle, &self.handle) {
             return Err(RegisterError::Foreign);
         }
-        VerbsMr::new(&pd.inner, length, access)
+        VerbsMr::new(&pd.inner, (length, access), None)
+    }
+
+    fn alloc_mr_on(
+        &self,
+        pages: PageKind,
+        pd: &VerbsPd,
+        region: (Bytes, AccessFlags),
+    ) -> Result<VerbsMr, RegisterError> {
+        if !Arc::ptr_eq(&pd.inner.handle, &self.handle) {
+            return Err(RegisterError::Foreign);
+        }
+        VerbsMr::new(&pd.inner, region, Some(pages))
     }
 
     fn create_qp(&self, pd: &VerbsPd, init: &QpInit<'_, VerbsCq>) -> Result<VerbsQp, CreateError> {

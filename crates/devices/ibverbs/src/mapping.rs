@@ -4,6 +4,7 @@ use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use adverb_verbs::PageKind;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Size of the huge pages asked for. A smaller region does not use them.
@@ -58,25 +59,43 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
+    /// Maps at least `length` zeroed bytes on pages of the given kind.
+    pub(crate) fn on(kind: PageKind, length: usize) -> io::Result<Self> {
+        match kind {
+            PageKind::Huge => Self::huge(length),
+            PageKind::Small => Self::normal(length, Advice::LinuxNoHugepage),
+        }
+    }
+
     /// Maps at least `length` zeroed bytes, on reserved huge pages if `length` fills one and there are
     /// enough.
     pub(crate) fn new(length: usize) -> io::Result<Self> {
         if length >= HUGE_PAGE
-            && let Some(rounded) = length.checked_next_multiple_of(HUGE_PAGE)
-            && let Ok(base) = map(rounded, MapFlags::HUGETLB | MapFlags::HUGE_2MB)
+            && let Ok(mapping) = Self::huge(length)
         {
-            return Ok(Mapping {
-                base,
-                length: rounded,
-                pages: Pages::Huge,
-            });
+            return Ok(mapping);
         }
+        Self::normal(length, Advice::LinuxHugepage)
+    }
+
+    /// Maps reserved huge pages.
+    fn huge(length: usize) -> io::Result<Self> {
+        let rounded = length.checked_next_multiple_of(HUGE_PAGE);
+        let length = rounded.ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Mapping {
+            base: map(length, MapFlags::HUGETLB | MapFlags::HUGE_2MB)?,
+            length,
+            pages: Pages::Huge,
+        })
+    }
+
+    /// Maps normal pages, with `advice` whether the kernel should merge those of a large mapping.
+    fn normal(length: usize, advice: Advice) -> io::Result<Self> {
         let base = map(length, MapFlags::empty())?;
         if length >= HUGE_PAGE {
             // SAFETY: the range is the mapping just made. If the kernel refuses the advice, the memory
             // keeps its normal pages.
-            let _ =
-                unsafe { rustix::mm::madvise(base.as_ptr().cast(), length, Advice::LinuxHugepage) };
+            let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), length, advice) };
         }
         Ok(Mapping {
             base,
@@ -99,5 +118,21 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: this is the mapping's only owner, and the region over it was deregistered before.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_on_the_pages_that_were_asked_for() {
+        let small = Mapping::on(PageKind::Small, 3 << 20).unwrap();
+        assert_eq!((small.pages, small.length), (Pages::Normal, 3 << 20));
+        // Whether huge pages are reserved is the machine's affair; there is no third outcome.
+        match Mapping::on(PageKind::Huge, 3 << 20) {
+            Ok(huge) => assert_eq!((huge.pages, huge.length), (Pages::Huge, 4 << 20)),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOMEM)),
+        }
     }
 }

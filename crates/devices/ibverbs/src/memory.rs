@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use adverb_abi as abi;
 use adverb_units::Bytes;
-use adverb_verbs::{AccessFlags, Lkey, MemoryAccessError, MemoryRegion, RegisterError, Rkey, Sge};
+use adverb_verbs::{
+    AccessFlags, Lkey, MemoryAccessError, MemoryRegion, PageKind, RegisterError, Rkey, Sge,
+};
 
 use crate::explain::memlock_remedy;
 use crate::handle::PdInner;
@@ -35,8 +37,8 @@ unsafe impl Sync for VerbsMr {}
 impl VerbsMr {
     pub(crate) fn new(
         pd: &Arc<PdInner>,
-        length: Bytes,
-        access: AccessFlags,
+        (length, access): (Bytes, AccessFlags),
+        pages: Option<PageKind>,
     ) -> Result<Self, RegisterError> {
         let max = pd.handle.caps.max_mr_size;
         if length.get() == 0 || length > max {
@@ -51,7 +53,18 @@ impl VerbsMr {
             remedy: registration_remedy(&source, length),
             source,
         };
-        let mapping = Mapping::new(length.as_usize()).map_err(failed)?;
+        let mapping = match pages {
+            None => Mapping::new(length.as_usize()).map_err(failed)?,
+            Some(kind) => {
+                let mapped = Mapping::on(kind, length.as_usize());
+                mapped.map_err(|source| RegisterError::Memory {
+                    length,
+                    place: format!("{} pages of this process", kind_word(kind)),
+                    remedy: page_remedy(kind).to_owned(),
+                    source,
+                })?
+            }
+        };
         let (base, library) = (mapping.base, pd.handle.library());
         // SAFETY: the domain is not deallocated yet; the memory is unmapped after the region is
         // deregistered (see `drop`).
@@ -86,6 +99,22 @@ impl VerbsMr {
                 length,
                 region: Bytes::new(self.length),
             })
+        }
+    }
+}
+
+fn kind_word(kind: PageKind) -> &'static str {
+    match kind {
+        PageKind::Small => "small",
+        PageKind::Huge => "huge",
+    }
+}
+
+fn page_remedy(kind: PageKind) -> &'static str {
+    match kind {
+        PageKind::Small => "free some memory",
+        PageKind::Huge => {
+            "reserve more huge pages of 2 MiB, such as `sysctl vm.nr_hugepages=1024`, or use small pages"
         }
     }
 }

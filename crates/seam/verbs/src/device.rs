@@ -10,6 +10,7 @@
 use std::net::SocketAddr;
 
 use adverb_units::{Bytes, Span};
+use serde::{Deserialize, Serialize};
 
 use crate::access::AccessFlags;
 use crate::caps::{DeviceCaps, DeviceName, PortCaps, QpCaps};
@@ -38,6 +39,16 @@ pub trait Device {
     /// # Errors
     /// There is no such device, or the system refuses to open it.
     fn open(&self) -> Result<Self::Context, OpenError>;
+}
+
+/// The pages of a memory region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PageKind {
+    /// The CPU's smallest pages, 4 KiB on x86.
+    Small,
+    /// Huge pages of 2 MiB, which the administrator has reserved (`vm.nr_hugepages`).
+    Huge,
 }
 
 /// An opened device (`ibv_context`).
@@ -120,6 +131,23 @@ pub trait Context: Sized {
         length: Bytes,
         access: AccessFlags,
     ) -> Result<Self::Mr, RegisterError>;
+
+    /// Allocates and registers memory as [`Context::alloc_mr`] does, on pages of the given kind.
+    ///
+    /// # Errors
+    /// As for [`Context::alloc_mr`]; the device does not choose its pages, or too few huge pages are reserved.
+    fn alloc_mr_on(
+        &self,
+        pages: PageKind,
+        pd: &Self::Pd,
+        (length, access): (Bytes, AccessFlags),
+    ) -> Result<Self::Mr, RegisterError> {
+        let _ = (pages, pd, length, access);
+        Err(RegisterError::Unsupported(Unsupported {
+            feature: "choice of the pages of memory regions (verbs:NAME has one)",
+            device: self.name().to_string(),
+        }))
+    }
 
     /// Creates a queue pair in RESET (`ibv_create_qp`).
     ///

@@ -118,6 +118,9 @@ pub enum RegisterError {
         /// The maximum number.
         limit: u64,
     },
+    /// The device cannot do it.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
     /// There is not enough memory.
     #[error("cannot allocate {length} of registered memory in {place}: {source}; {remedy}")]
     Memory {

@@ -52,7 +52,7 @@ pub use completion::{NotifyOn, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 pub use connect::{ConnectError, Connection, Endpoint, first_psn};
 pub use device::{
     AddressHandle, CompletionChannel, CompletionQueue, Context, Counters, Device, MemoryRegion,
-    ProtectionDomain, QpInit, QueuePair,
+    PageKind, ProtectionDomain, QpInit, QueuePair,
 };
 pub use error::{
     CreateError, McastError, MemoryAccessError, ModifyQpError, ModifySrqError, OpenError,
@@ -71,7 +71,7 @@ pub use qp::{
 pub use rate::{LinkRate, ParseLinkRateError};
 pub use srq::{AsyncEvent, NoSrq, SharedReceiveQueue, SrqAttr, SrqCaps};
 pub use station::{CpuTime, Level, OutOfBandError, RoleId, Station, WaitError, Work};
-pub use stream::{NoStreams, StreamAddress, StreamError, StreamWait, Streams};
+pub use stream::{NoStreams, Note, StreamAddress, StreamError, StreamStep, StreamWait, Streams};
 pub use work::{
     AhRef, Comparison, Destination, Operation, RecvRequest, RemoteAddress, SendFlags, SendRequest,
     Sge,

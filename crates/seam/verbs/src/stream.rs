@@ -28,11 +28,22 @@ pub trait Streams {
     /// One end of a connection.
     type Stream;
 
+    /// Listens at an address of this station and returns that address, for one peer. Calls `note` after each step.
+    ///
+    /// # Errors
+    /// The address belongs to another host, or its port is in use.
+    fn listen_by_step(
+        &self,
+        note: Note<'_>,
+    ) -> Result<(Self::Listener, StreamAddress), StreamError>;
+
     /// Listens at an address of this station and returns that address, for one peer.
     ///
     /// # Errors
     /// The address belongs to another host, or its port is in use.
-    fn listen(&self) -> Result<(Self::Listener, StreamAddress), StreamError>;
+    fn listen(&self) -> Result<(Self::Listener, StreamAddress), StreamError> {
+        self.listen_by_step(&mut |_| ())
+    }
 
     /// Sleeps until the peer connects. Connections without the listener's key are closed.
     ///
@@ -40,11 +51,30 @@ pub trait Streams {
     /// Timeout, or the system failed.
     fn accept(&self, listener: &Self::Listener, patience: Span) -> Result<Self::Stream, WaitError>;
 
+    /// Connects to a listening peer. Calls `note` after each step.
+    ///
+    /// # Errors
+    /// Timeout, or the peer cannot be reached or refuses.
+    fn connect_by_step(
+        &self,
+        to: StreamAddress,
+        patience: Span,
+        note: Note<'_>,
+    ) -> Result<Self::Stream, WaitError>;
+
     /// Connects to a listening peer.
     ///
     /// # Errors
     /// Timeout, or the peer cannot be reached or refuses.
-    fn connect(&self, to: StreamAddress, patience: Span) -> Result<Self::Stream, WaitError>;
+    fn connect(&self, to: StreamAddress, patience: Span) -> Result<Self::Stream, WaitError> {
+        self.connect_by_step(to, patience, &mut |_| ())
+    }
+
+    /// Ends both directions of a connection. Dropping the stream closes it.
+    ///
+    /// # Errors
+    /// The system failed. A connection that the peer has ended first is no error.
+    fn shutdown(&self, stream: &Self::Stream) -> Result<(), StreamError>;
 
     /// Sends as much of `bytes` as there is room for and returns how much; waits for room.
     ///
@@ -69,6 +99,22 @@ pub trait Streams {
         how: StreamWait,
         patience: Span,
     ) -> Result<usize, WaitError>;
+}
+
+/// Called after each step.
+pub type Note<'n> = &'n mut dyn FnMut(StreamStep);
+
+/// A step towards a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamStep {
+    /// Made a socket and set its options.
+    Socket,
+    /// Bound it to an address.
+    Bind,
+    /// Listened.
+    Listen,
+    /// Connected.
+    Connect,
 }
 
 /// How a role waits for a stream.
@@ -136,7 +182,7 @@ impl Streams for NoStreams {
     type Listener = NoStreams;
     type Stream = NoStreams;
 
-    fn listen(&self) -> Result<(NoStreams, StreamAddress), StreamError> {
+    fn listen_by_step(&self, _note: Note<'_>) -> Result<(NoStreams, StreamAddress), StreamError> {
         match *self {}
     }
 
@@ -144,7 +190,16 @@ impl Streams for NoStreams {
         match *self {}
     }
 
-    fn connect(&self, _to: StreamAddress, _patience: Span) -> Result<NoStreams, WaitError> {
+    fn connect_by_step(
+        &self,
+        _to: StreamAddress,
+        _patience: Span,
+        _note: Note<'_>,
+    ) -> Result<NoStreams, WaitError> {
+        match *self {}
+    }
+
+    fn shutdown(&self, _stream: &NoStreams) -> Result<(), StreamError> {
         match *self {}
     }
 

@@ -255,7 +255,7 @@ impl Launcher {
             .filter(|_| !program.is_stream())
         {
             return Err(Usage(format!(
-                "{device}: this program needs an RDMA device; only ping and blast run on {device}"
+                "{device}: this program needs an RDMA device; only ping, blast and connect run on {device}"
             )));
         }
         let by_manager = self.devices.iter().find(|device| device.is_managed());

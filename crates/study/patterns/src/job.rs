@@ -145,6 +145,10 @@ impl Program for Job {
         self.path().impairment
     }
 
+    fn is_stream(&self) -> bool {
+        matches!(self, Job::Connect(connect) if connect.is_stream())
+    }
+
     fn refuses_manager(&self) -> Option<&'static str> {
         match self {
             Job::Pair(_) | Job::Connect(_) => None,

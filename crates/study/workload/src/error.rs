@@ -273,6 +273,7 @@ impl Fault {
             Fault::Refused(_)
             | Fault::PathOption(_)
             | Fault::Multicast(McastError::Unsupported(_))
+            | Fault::Register(RegisterError::Unsupported(_))
             | Fault::Count { .. }
             | Fault::Record { .. } => Cause::Refused,
             Fault::Peer(_) | Fault::PeerEnded(_) | Fault::OutOfBand(_) => Cause::Peer,

@@ -70,8 +70,9 @@ impl<C: Context> Link<C> {
         let cq = timings.time(Step::CreateCq, || {
             context.create_cq(receives + 1, Some(&channel))
         })?;
-        let mr = timings.time(Step::RegisterMr, || {
-            context.alloc_mr(&pd, connect.region, access)
+        let mr = timings.time(Step::RegisterMr, || match connect.pages {
+            Some(pages) => context.alloc_mr_on(pages, &pd, (connect.region, access)),
+            None => context.alloc_mr(&pd, connect.region, access),
         })?;
         let init = QpInit {
             qp_type: QpType::Rc,

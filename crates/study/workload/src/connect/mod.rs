@@ -5,14 +5,18 @@
 //! Every connection has objects of its own: protection domain, completion channel, completion queue, memory
 //! region and queue pair (RC).
 //!
+//! Over TCP a connection is a pair of sockets, and the passive role listens once for all.
+//!
 //! With agents, the active role sends its address to a listener, which hands connections to the agents in
 //! turn; the agent answers the active role directly.
 
 mod link;
 mod step;
+mod stream;
 
+use adverb_results::Transport;
 use adverb_units::{Bytes, CpuTime, Span};
-use adverb_verbs::{DeviceCaps, PathOptions, RoleId, Station};
+use adverb_verbs::{DeviceCaps, PageKind, PathOptions, RoleId, Station};
 use serde::{Deserialize, Serialize};
 
 use crate::attend::Members;
@@ -29,6 +33,8 @@ const ACTIVE: RoleId = RoleId(0);
 /// The parameters of `connect`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connect {
+    /// TCP, or RC for queue pairs.
+    pub transport: Transport,
     /// Connections, which all exist at the same time.
     pub connections: u32,
     /// Passive roles to which a listener hands connections; `None`: one passive role without a listener.
@@ -37,6 +43,8 @@ pub struct Connect {
     pub messages: u32,
     /// Length of each memory region.
     pub region: Bytes,
+    /// The pages of memory regions; `None`: what suits the device best.
+    pub pages: Option<PageKind>,
     /// Options of the path. With RNR retries the passive role posts no receives, so that the first message
     /// fails.
     pub path: PathOptions,
@@ -88,6 +96,11 @@ impl Connect {
         RoleId(self.first_passive() + connection % self.passives())
     }
 
+    /// Whether connections are byte streams.
+    pub fn is_stream(&self) -> bool {
+        self.transport == Transport::Tcp
+    }
+
     /// Whether the passive side posts no receives, so that messages fail.
     fn withholds_receives(&self) -> bool {
         self.path.rnr_retries.is_some()
@@ -125,8 +138,11 @@ impl Connect {
         (0..count).map(role).collect()
     }
 
-    /// Returns the memory that a role registers: a region for each of its connections.
+    /// Returns the memory that a role registers: a region for each of its connections, none over TCP.
     pub fn memory(&self, role: RoleId) -> Bytes {
+        if self.is_stream() {
+            return Bytes::new(0);
+        }
         let connections = match self.part(role) {
             Part::Active => self.connections,
             Part::Listener => 0,
@@ -140,6 +156,9 @@ impl Connect {
     /// # Errors
     /// The parameter that is out of range, and its limit.
     pub fn check(&self, caps: &DeviceCaps) -> Result<(), String> {
+        if self.is_stream() {
+            return Ok(());
+        }
         let (least, most) = (Self::LEAST_REGION, caps.max_mr_size);
         if !(least..=most).contains(&self.region) {
             let given = self.region;
@@ -178,20 +197,34 @@ pub fn run_connect<S: Station>(
         return listen(&members, connect);
     }
     let (begun, cpu) = (station.now(), station.cpu());
-    let mut end = End {
-        members: &members,
-        connect,
-        receives: connect.receives(&part),
-        timings: Timings::new(station),
+    let mut tally = match connect.is_stream() {
+        true => stream::run(&members, connect, &part)?,
+        false => run_queue_pairs(&members, connect, &part)?,
     };
-    let mut tally = match part {
-        Part::Passive(passive) => end.passive(passive)?,
-        _ => end.active()?,
-    };
-    tally.steps = end.timings.into_steps();
     tally.cpu = station.cpu().since(cpu);
     tally.cpu_over = station.now() - begun;
     Ok(tally)
+}
+
+fn run_queue_pairs<S: Station>(
+    members: &Members<'_, S>,
+    connect: &Connect,
+    part: &Part,
+) -> Result<ConnectTally, Fault> {
+    let mut end = End {
+        members,
+        connect,
+        receives: connect.receives(part),
+        timings: Timings::new(members.station()),
+    };
+    let tally = match part {
+        Part::Passive(passive) => end.passive(*passive)?,
+        _ => end.active()?,
+    };
+    Ok(ConnectTally {
+        steps: end.timings.into_steps(),
+        ..tally
+    })
 }
 
 /// Hands each connection to an agent.

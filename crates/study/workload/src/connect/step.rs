@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use adverb_results::LatencyRecorder;
 use adverb_units::Span;
-use adverb_verbs::Station;
+use adverb_verbs::{Note, Station, StreamStep};
 use serde::{Deserialize, Serialize};
 
 macro_rules! steps {
@@ -50,6 +50,12 @@ steps! {
     PostReceives, "post_receives_ns", "post receives";
     /// `rdma_listen`, at the passive side.
     Listen, "listen_ns", "rdma_cm: listen";
+    /// `socket` with its options, over TCP.
+    Socket, "socket_ns", "socket";
+    /// `bind`, over TCP.
+    Bind, "bind_ns", "bind";
+    /// `listen`, at the passive side over TCP.
+    TcpListen, "tcp_listen_ns", "listen";
     /// Sends the own address and waits for the peer's.
     Exchange, "exchange_ns", "exchange addresses";
     /// INIT to RTR.
@@ -58,9 +64,13 @@ steps! {
     ToRts, "to_rts_ns", "RTR to RTS";
     /// INIT to RTS by the connection manager.
     Connect, "connect_ns", "rdma_cm: connect";
+    /// `connect`, at the active side over TCP.
+    TcpConnect, "tcp_connect_ns", "connect";
+    /// Waits for the next connection and accepts it (`accept`), at the passive side over TCP.
+    Accept, "accept_ns", "accept";
     /// Sum of the steps above.
     SetUp, "setup_ns", "set-up";
-    /// The first SEND, until its completion.
+    /// The first SEND, until its completion; over TCP until the peer's answer.
     FirstMessage, "first_message_ns", "first message";
     /// A further SEND, until its completion.
     FurtherMessage, "further_message_ns", "further message";
@@ -80,6 +90,10 @@ steps! {
     DeregisterMr, "deregister_mr_ns", "deregister memory";
     /// `ibv_dealloc_pd`.
     FreePd, "free_pd_ns", "free PD";
+    /// `shutdown` of both directions, over TCP.
+    Shutdown, "shutdown_ns", "shutdown";
+    /// `close`, over TCP.
+    Close, "close_ns", "close";
     /// Sum of these steps.
     BreakDown, "break_down_ns", "break-down";
     /// Sum of the three phases.
@@ -87,12 +101,40 @@ steps! {
 }
 
 impl Step {
+    /// Whether every connection of queue pairs takes it, however it is connected.
+    pub const fn is_of_all_queue_pairs(self) -> bool {
+        !matches!(
+            self,
+            Step::Socket
+                | Step::Bind
+                | Step::TcpListen
+                | Step::Listen
+                | Step::Connect
+                | Step::TcpConnect
+                | Step::Accept
+                | Step::FurtherMessage
+                | Step::Shutdown
+                | Step::Close
+        )
+    }
+
     /// Whether it is a sum of steps.
     pub const fn is_sum(self) -> bool {
         matches!(
             self,
             Step::SetUp | Step::Use | Step::BreakDown | Step::Whole
         )
+    }
+}
+
+impl From<StreamStep> for Step {
+    fn from(step: StreamStep) -> Self {
+        match step {
+            StreamStep::Socket => Step::Socket,
+            StreamStep::Bind => Step::Bind,
+            StreamStep::Listen => Step::TcpListen,
+            StreamStep::Connect => Step::TcpConnect,
+        }
     }
 }
 
@@ -124,6 +166,18 @@ impl<'s, S: Station> Timings<'s, S> {
         self.spent += took;
         self.record(step, took);
         result
+    }
+
+    /// Times the steps towards a stream: `act` calls its argument after each.
+    pub(super) fn time_by_step<R>(&mut self, act: impl FnOnce(Note<'_>) -> R) -> R {
+        let mut begun = self.station.now();
+        act(&mut |step| {
+            let now = self.station.now();
+            let took = (now - begun).saturating_sub(self.station.clock_cost());
+            begun = now;
+            self.spent += took;
+            self.record(step.into(), took);
+        })
     }
 
     /// Ends a phase of a connection: `sum` is the sum of its steps, which is added to `whole`.
