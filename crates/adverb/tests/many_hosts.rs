@@ -208,7 +208,7 @@ fn forty_hosts_are_clients_of_one_server() {
     let server = Server::run(lan.inside(HOSTS, &place.command(&at_server)));
     check_sessions(&server, HOSTS, |host, program| {
         let device = format!("--device soft@10.78.0.{}", host + 1);
-        let more = format!("--duration 200ms --json --peer {}", server.address);
+        let more = format!("--duration 1s --json --peer {}", server.address);
         let command = clients.command(&format!("{program} {device} {more}"));
         let mut inside = lan.inside(host, &command);
         inside.stdout(Stdio::piped()).stderr(Stdio::piped());
