@@ -12,7 +12,7 @@
 //! * [`pin`], [`usable_cores`], [`die_with_parent`]: the process and its cores;
 //! * [`Rank`]: the rank of a process in a job of `mpirun` or `srun`;
 //! * [`OtherWork`], [`Busy`]: CPU use of other programs;
-//! * [`Machine`], [`numa_node`], [`now_rfc3339`], [`Kernel`], [`memory`]: facts for a record's provenance;
+//! * [`Machine`], [`numa_node`], [`now_rfc3339`], [`Kernel`], [`memory()`]: facts for a record's provenance;
 //! * [`available_memory`]: a limit of what programs can allocate.
 //!
 //! Sockets, clocks and sleeping belong into this crate, RDMA does not.
@@ -41,7 +41,7 @@ pub use other_work::{Busy, OtherWork};
 pub use process::{die_with_parent, pin, usable_cores};
 pub use ranks::{Published, Rank, RankError};
 pub use station::HostStation;
-pub use streams::{TcpConnection, TcpDoor};
+pub use streams::{KeyedListener, TcpConnection};
 pub use tcp::{NoVerbs, TcpContext, TcpDevice};
 pub use threads::threads;
 pub use wire::{Wire, WireError};

@@ -29,24 +29,24 @@ use crate::station::HostStation;
 const BACKLOG: i32 = 4096;
 
 /// Maximum number of connections that have not sent the whole key; the oldest gives way to a new one.
-const MOST_STRANGERS: usize = 64;
+const MAX_PENDING: usize = 64;
 
 /// Accepts the connection of one peer.
 #[derive(Debug)]
-pub struct TcpDoor {
+pub struct KeyedListener {
     listener: TcpListener,
     key: [u8; 16],
-    strangers: RefCell<Vec<Stranger>>,
+    pending: RefCell<Vec<PendingConnection>>,
 }
 
 /// A connection that has not sent the whole key.
 #[derive(Debug)]
-struct Stranger {
+struct PendingConnection {
     connection: TcpConnection,
     sent: Vec<u8>,
 }
 
-impl Stranger {
+impl PendingConnection {
     /// Reads a part of the key; returns false if the connection has ended, or sent something else.
     fn hear(&mut self, key: &[u8]) -> bool {
         let mut rest = vec![0; key.len() - self.sent.len()];
@@ -58,22 +58,22 @@ impl Stranger {
     }
 }
 
-impl TcpDoor {
+impl KeyedListener {
     fn new(listener: TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let mut key = [0; 16];
         getrandom(&mut key[..], GetRandomFlags::empty())?;
-        Ok(TcpDoor {
+        Ok(KeyedListener {
             listener,
             key,
-            strangers: RefCell::default(),
+            pending: RefCell::default(),
         })
     }
 
     /// Waits until a connection arrives or sends something.
     fn wait(&self, patience: Duration) -> Result<(), WaitError> {
-        let strangers = self.strangers.borrow();
-        let sockets = strangers.iter().map(|stranger| &stranger.connection.socket);
+        let pending = self.pending.borrow();
+        let sockets = pending.iter().map(|one| &one.connection.socket);
         let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
         fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
         transferred(poll(&mut fds, Timespec::try_from(patience).ok().as_ref()))?;
@@ -82,24 +82,24 @@ impl TcpDoor {
 
     /// Returns the connection of the peer, if it has sent the key.
     fn take(&self) -> Result<Option<TcpConnection>, StreamError> {
-        let mut strangers = self.strangers.borrow_mut();
+        let mut pending = self.pending.borrow_mut();
         match self.listener.accept() {
             Ok((stream, _)) => {
-                if strangers.len() == MOST_STRANGERS {
-                    strangers.remove(0);
+                if pending.len() == MAX_PENDING {
+                    pending.remove(0);
                 }
                 let connection = TcpConnection::new(stream.into())?;
                 let sent = Vec::new();
-                strangers.push(Stranger { connection, sent });
+                pending.push(PendingConnection { connection, sent });
             }
             // The other end has closed the connection already.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(StreamError::System(error)),
         }
-        strangers.retain_mut(|stranger| stranger.hear(&self.key));
-        let peer = strangers.iter().position(|one| one.sent == self.key);
-        Ok(peer.map(|at| strangers.swap_remove(at).connection))
+        pending.retain_mut(|one| one.hear(&self.key));
+        let peer = pending.iter().position(|one| one.sent == self.key);
+        Ok(peer.map(|at| pending.swap_remove(at).connection))
     }
 }
 
@@ -211,27 +211,30 @@ fn connected(
 }
 
 impl<C: Context, T: Stream> Streams for HostStation<C, T> {
-    type Listener = TcpDoor;
+    type Listener = KeyedListener;
     type Stream = TcpConnection;
 
-    fn listen_by_step(&self, note: Note<'_>) -> Result<(TcpDoor, StreamAddress), StreamError> {
+    fn listen_by_step(
+        &self,
+        note: Note<'_>,
+    ) -> Result<(KeyedListener, StreamAddress), StreamError> {
         let at = self.address();
         let failed = |source| StreamError::Listen { at, source };
         let listener = listening(at, note).map_err(failed)?;
         let at = listener.local_addr().map_err(failed)?;
-        let door = TcpDoor::new(listener).map_err(failed)?;
-        let key = door.key;
-        Ok((door, StreamAddress { at, key }))
+        let listener = KeyedListener::new(listener).map_err(failed)?;
+        let key = listener.key;
+        Ok((listener, StreamAddress { at, key }))
     }
 
-    fn accept(&self, door: &TcpDoor, patience: Span) -> Result<TcpConnection, WaitError> {
+    fn accept(&self, listener: &KeyedListener, patience: Span) -> Result<TcpConnection, WaitError> {
         let accepted = self.wait_in_parts(patience, |part| {
             let until = Instant::now() + Duration::from(part);
             loop {
-                // A stranger that wakes this wait does not shorten it.
+                // A foreign connection that wakes this wait does not shorten it.
                 let left = until.saturating_duration_since(Instant::now());
-                door.wait(left)?;
-                let peer = door.take()?;
+                listener.wait(left)?;
+                let peer = listener.take()?;
                 if peer.is_some() || left.is_zero() {
                     return Ok(peer);
                 }
@@ -340,24 +343,24 @@ mod tests {
         }
     }
 
-    /// Whoever connected first was taken for the peer.
+    /// The first connection was taken for the peer.
     #[test]
-    fn strangers_who_connect_first_do_not_take_the_place_of_the_peer() {
+    fn connections_without_the_key_do_not_take_the_place_of_the_peer() {
         let station = station();
-        let (door, address) = station.listen().unwrap();
-        let stranger = |sent: &[u8]| {
+        let (listener, address) = station.listen().unwrap();
+        let foreign = |sent: &[u8]| {
             let stream = TcpStream::connect(address.at).unwrap();
             stream.write_all(sent).unwrap();
             stream
         };
-        let one_byte_off = address.key.map(|byte| byte ^ 1);
-        let mut strangers: Vec<_> = (0..MOST_STRANGERS).map(|_| stranger(b"")).collect();
-        strangers.push(stranger(&address.key[..15]));
-        strangers.push(stranger(&one_byte_off));
-        let error = station.accept(&door, SOON).unwrap_err();
+        let wrong_key = address.key.map(|byte| byte ^ 1);
+        let mut pending: Vec<_> = (0..MAX_PENDING).map(|_| foreign(b"")).collect();
+        pending.push(foreign(&address.key[..15]));
+        pending.push(foreign(&wrong_key));
+        let error = station.accept(&listener, SOON).unwrap_err();
         assert_eq!(error.to_string(), "no connection within 20.0 ms");
         let one = Streams::connect(&station, address, LATE).unwrap();
-        let other = station.accept(&door, LATE).unwrap();
+        let other = station.accept(&listener, LATE).unwrap();
         let how = StreamWait::Sleep;
         assert_eq!(station.send_some(&one, b"peer", how, LATE).unwrap(), 4);
         let mut received = [0; 4];

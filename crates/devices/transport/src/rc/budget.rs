@@ -4,7 +4,7 @@
 /// Cost of a packet that is sent again, in packets that are acknowledged.
 const COST: i64 = 4;
 /// The maximum of the balance, in packets.
-const MOST: i64 = 256;
+const MAX_BALANCE: i64 = 256;
 /// A balance of packets. While it is negative, nothing more may be sent again.
 #[derive(Debug)]
 pub(super) struct Budget {
@@ -13,7 +13,9 @@ pub(super) struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Budget { balance: MOST }
+        Budget {
+            balance: MAX_BALANCE,
+        }
     }
 }
 
@@ -26,7 +28,7 @@ impl Budget {
     /// Records packets that were acknowledged.
     #[inline]
     pub(super) fn earn(&mut self, packets: u64) {
-        self.balance = MOST.min(self.balance + packets as i64);
+        self.balance = MAX_BALANCE.min(self.balance + packets as i64);
     }
 
     /// Records packets that are sent again.
@@ -42,6 +44,6 @@ impl Budget {
 
     /// Sets the balance to its maximum.
     pub(super) const fn fill(&mut self) {
-        self.balance = MOST;
+        self.balance = MAX_BALANCE;
     }
 }
