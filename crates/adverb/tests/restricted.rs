@@ -14,11 +14,14 @@ use seccompiler::{
     apply_filter,
 };
 
-/// Pings over shared memory and over UDP, so short that they end in time on a busy machine, where each round waits for
-/// both sides' turns.
+/// A ping over shared memory, so short that it ends in time on a busy machine, where each round waits for both sides'
+/// turns.
 const LOCAL: &str = "ping --op send --iters 2 --repetitions 1 --warmup 0 --device soft";
-const UDP: &str =
-    "ping --op send --iters 2 --repetitions 1 --warmup 0 --device soft@127.49.0.1 --loss 0";
+
+/// The same over UDP. Tests that run at the same time have an address each.
+fn udp(host: u8) -> String {
+    format!("{LOCAL}@127.49.0.{host} --loss 0")
+}
 
 /// System calls that a profile may refuse: used by the device, or by other programs of its kind.
 const CALLS: [(&str, c_long); 19] = [
@@ -123,7 +126,7 @@ fn a_ping_in_shared_memory_without_a_system_call_measures_or_names_the_cause() {
 
 #[test]
 fn a_ping_over_udp_without_a_system_call_measures_or_names_the_cause() {
-    pings_without_each_call(UDP);
+    pings_without_each_call(&udp(1));
 }
 
 /// A refused pidfd_open was reported as the end of the peer's process.
@@ -167,7 +170,7 @@ fn a_refused_thread_is_named() {
         (libc::SYS_clone3, vec![], ENOSYS),
         (libc::SYS_clone, vec![rule], EAGAIN),
     ];
-    for line in [LOCAL, UDP] {
+    for line in [LOCAL, &udp(2)] {
         let place = Place::new();
         let ended = run_without(refusals.clone(), place.command(line));
         assert!(ended.refused(1).contains("thread"), "{}", ended.talk);
@@ -187,7 +190,7 @@ fn a_small_limit_is_named_or_does_not_matter() {
         "-f 1",
         "-f 2000",
     ] {
-        for line in [LOCAL, UDP] {
+        for line in [LOCAL, &udp(3)] {
             let place = Place::new();
             let ended = run_with_limit(&place, limit, line);
             let given = format!("ulimit {limit}, {line}");
