@@ -8,8 +8,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use adverb_verbs::{AsyncEvent, CreateError, Gid, OpenError, PathMtu, Qpn, SrqId};
-use rustix::io::Errno;
+use adverb_verbs::{
+    AsyncEvent, CreateError, Gid, OpenError, PathMtu, Qpn, SrqId, open_files_remedy,
+};
 use spin::mutex::SpinMutex;
 
 use crate::shm::arena::Arena;
@@ -519,8 +520,9 @@ fn srq_offset(index: u32) -> usize {
 
 /// Returns what helps against a failed allocation, as the end of an error.
 pub(crate) fn remedy(dir: &Dir, error: &io::Error) -> String {
-    if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) {
-        return "; raise the maximum of open files of this process (ulimit -n)".to_owned();
+    let descriptors = open_files_remedy(error);
+    if !descriptors.is_empty() {
+        return descriptors.to_owned();
     }
     let place = dir
         .path()

@@ -17,6 +17,16 @@ pub struct Unsupported {
     pub device: String,
 }
 
+/// Returns the remedy, as the end of an error, if the process has no file descriptors left.
+pub fn open_files_remedy(error: &std::io::Error) -> &'static str {
+    // `ErrorKind` has no name for it.
+    const EMFILE: i32 = 24;
+    match error.raw_os_error() {
+        Some(EMFILE) => "; raise the maximum of open files of this process (ulimit -n)",
+        _ => "",
+    }
+}
+
 /// A device could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -32,7 +42,10 @@ pub enum OpenError {
         remedy: String,
     },
     /// The operating system refused.
-    #[error("cannot open device {device}: {action}: {source}")]
+    #[error(
+        "cannot open device {device}: {action}: {source}{}",
+        open_files_remedy(source)
+    )]
     System {
         /// The device.
         device: String,

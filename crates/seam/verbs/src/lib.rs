@@ -57,6 +57,7 @@ pub use device::{
 pub use error::{
     CreateError, McastError, MemoryAccessError, ModifyQpError, ModifySrqError, OpenError,
     PollError, PostError, PostErrorCause, QuerySrqError, RegisterError, Unsupported,
+    open_files_remedy,
 };
 pub use guarded::{Guard, Guarded};
 pub use ids::{CqId, Gid, Imm, Lid, Lkey, PortNum, Psn, Qpn, Rkey, SrqId, WrId};

@@ -4,10 +4,9 @@ use std::io;
 
 use adverb_host::HubFrame;
 use adverb_units::CpuTime;
-use adverb_verbs::{Counters, RoleId};
+use adverb_verbs::{Counters, RoleId, open_files_remedy};
 use adverb_workload::{Cause, Role, RoleError};
 use rustix::event::PollFd;
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -170,12 +169,7 @@ impl LocalRoles {
         let bytes = serde_json::to_vec(order)?;
         let started = Process::start(catalog, mode, names, &bytes);
         let process = started.map_err(|error| {
-            let remedy = match error.raw_os_error() {
-                Some(number) if number == Errno::MFILE.raw_os_error() => {
-                    "; raise the maximum of open files of this process (ulimit -n)"
-                }
-                _ => "",
-            };
+            let remedy = open_files_remedy(&error);
             anyhow::anyhow!("cannot start a process for {names}: {error}{remedy}")
         })?;
         self.groups.push(Group {

@@ -9,8 +9,8 @@ pub struct Usage(pub String);
 pub fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        // Some libraries repeat their source in their own text.
-        if line.ends_with(&cause) {
+        // Some errors repeat their source in their own text, also before a remedy.
+        if line.ends_with(&cause) || line.contains(&format!("{cause};")) {
             continue;
         }
         if !line.is_empty() {
@@ -60,5 +60,9 @@ mod tests {
             .context("it said: no")
             .unwrap_err();
         assert_eq!(one_line(&repeated), "it said: no");
+        let remedied = Err::<(), _>(io::Error::other("no"))
+            .context("it said: no; ask again")
+            .unwrap_err();
+        assert_eq!(one_line(&remedied), "it said: no; ask again");
     }
 }

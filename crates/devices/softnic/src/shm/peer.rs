@@ -79,7 +79,7 @@ pub(crate) struct PidfdError(#[from] pub(crate) Errno);
 impl PidfdError {
     pub(crate) fn remedy(&self) -> &'static str {
         match self.0 {
-            Errno::MFILE => "raise the limit on open files (ulimit -n)",
+            Errno::MFILE => "raise the maximum of open files of this process (ulimit -n)",
             Errno::NFILE => "raise fs.file-max (sysctl)",
             Errno::NOMEM => "free memory",
             _ => {
