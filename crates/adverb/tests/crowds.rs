@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::server::{Hand, Server};
+use common::server::{Hand, Server, order};
 use common::{Place, wait_for};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use serde_json::{Value, json};
@@ -127,31 +127,6 @@ fn sessions_that_run_nothing_and_come_again_keep_no_client_out() {
     });
 }
 
-/// A run whose side waits for the greeting of the other.
-fn order() -> Value {
-    json!({"run": {
-        "run": 1,
-        "program": "pair",
-        "params": {
-            "id": "blast/write/64/plain/poll/b1/single/all",
-            "figures": [],
-            "program": "blast",
-            "params": {
-                "op": "write", "size": 64, "inline": false, "completion": "poll", "buffers": 1,
-                "post": "single", "signal": "all", "qps": 1, "verify": false,
-                "path": {
-                    "path_mtu": null, "ack_timeout": null, "retries": null,
-                    "traffic_class": null, "service_level": null, "impairment": null,
-                },
-                "length": {"iters": 10}, "repetitions": 1, "warmup": null, "seed": 1,
-            },
-        },
-        "roles": [1],
-        "taken": [],
-        "shares_cores": false,
-    }})
-}
-
 #[test]
 fn the_session_that_is_idle_longest_gives_way_and_one_in_a_run_never() {
     let place = Place::new();
@@ -172,7 +147,7 @@ fn the_session_that_is_idle_longest_gives_way_and_one_in_a_run_never() {
         let mut hands: Vec<Hand> = (0..SESSIONS).map(|_| enter()).collect();
         let mut streams: Vec<TcpStream> = Vec::new();
         streams.extend(hands.iter().map(|hand| hand.0.try_clone().unwrap()));
-        hands[0].say(&order());
+        hands[0].say(&order(1));
         server.side();
         let over = &over;
         scope.spawn(move || {

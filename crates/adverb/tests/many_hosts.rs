@@ -4,7 +4,7 @@ mod common;
 
 use std::io::Read;
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use common::server::Server;
 use common::wire::Lan;
@@ -38,14 +38,7 @@ fn every_program_runs_between_two_and_three_hosts() {
     };
     // Each has a memory of its own, as hosts have.
     let places = [Place::new(), Place::new(), Place::new()];
-    let serve = |host: usize| {
-        let bind = format!("10.78.0.{}", host + 1);
-        let command = places[host].command(&format!("serve --bind {bind}"));
-        let server = Server::run(lan.inside(host, &command));
-        server.wait_for_line("no authentication and no encryption");
-        server
-    };
-    let servers = [serve(1), serve(2)];
+    let servers = [1, 2].map(|host| Server::on_lan(&lan, host, &places[host]));
     for peers in ["--peer 10.78.0.2", "--peer 10.78.0.2 --peer 10.78.0.3"] {
         let more = format!("--device soft@10.78.0.1 --duration 200ms --json {peers}");
         for (program, count) in PROGRAMS {
@@ -114,14 +107,7 @@ fn too_little_memory_and_too_few_descriptors_for_queue_pairs_are_named_with_the_
         assert!(error.contains("No space left on device"), "{error}");
         assert!(error.contains("enlarge it"), "{error}");
     }
-    let adverb = place.command(line);
-    let mut limited = Command::new("sh");
-    limited
-        .args(["-c", "ulimit -n 16; exec \"$0\" \"$@\""])
-        .arg(adverb.get_program())
-        .args(adverb.get_args())
-        .env("ADVERB_SHM", place.shm());
-    let ended: Ended = limited.output().unwrap().into();
+    let ended = place.run_with_limit("-n 16", line);
     let error = ended.refused(1);
     assert!(error.contains("Too many open files"), "{error}");
     assert!(

@@ -124,14 +124,7 @@ fn larger_messages_of_another_publisher_do_not_end_a_subscriber() {
 /// The figures of `mcast` on three hosts, with servers on two of them.
 fn among(lan: &Lan, arguments: &str) -> Ended {
     let places = [Place::new(), Place::new(), Place::new()];
-    let serve = |host: usize| {
-        let bind = format!("10.78.0.{}", host + 1);
-        let command = places[host].command(&format!("serve --bind {bind}"));
-        let server = Server::run(lan.inside(host, &command));
-        server.wait_for_line("no authentication and no encryption");
-        server
-    };
-    let servers = [serve(1), serve(2)];
+    let servers = [1, 2].map(|host| Server::on_lan(lan, host, &places[host]));
     let command = places[0].command(&format!(
         "mcast {arguments} --device soft@10.78.0.1 --peer 10.78.0.2 --peer 10.78.0.3 --messages 2000 --rate 5k --json"
     ));

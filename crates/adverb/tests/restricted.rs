@@ -74,21 +74,6 @@ fn run_without(refusals: Vec<Refusal>, mut command: Command) -> Ended {
     end_of(child.join().unwrap())
 }
 
-/// Runs `line` with a limit of the shell: `-n 20`.
-fn run_with_limit(place: &Place, limit: &str, line: &str) -> Ended {
-    let adverb = place.command(line);
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")])
-        .arg(adverb.get_program())
-        .args(adverb.get_args())
-        .current_dir(place.path(""))
-        .env("ADVERB_SHM", place.shm())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    end_of(command.spawn().unwrap())
-}
-
 /// It measured, or ended with one line about an error.
 #[track_caller]
 fn check(ended: &Ended, given: &str) {
@@ -192,7 +177,7 @@ fn a_small_limit_is_named_or_does_not_matter() {
     ] {
         for line in [LOCAL, &udp(3)] {
             let place = Place::new();
-            let ended = run_with_limit(&place, limit, line);
+            let ended = place.run_with_limit(limit, line);
             let given = format!("ulimit {limit}, {line}");
             check(&ended, &given);
         }

@@ -5,7 +5,7 @@ mod common;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 
-use common::server::{Hand, Server};
+use common::server::{Hand, Server, order};
 use common::{Place, wait_for};
 use serde_json::{Value, json};
 
@@ -153,28 +153,9 @@ fn let_in(server: &Server) -> Hand {
     hand
 }
 
-fn order(run: u32, change: impl FnOnce(&mut Value)) -> Value {
-    let mut order = json!({"run": {
-        "run": run,
-        "program": "pair",
-        "params": {
-            "id": "blast/write/64/plain/poll/b1/single/all",
-            "figures": [],
-            "program": "blast",
-            "params": {
-                "op": "write", "size": 64, "inline": false, "completion": "poll", "buffers": 1,
-                "post": "single", "signal": "all", "qps": 1, "verify": false,
-                "path": {
-                    "path_mtu": null, "ack_timeout": null, "retries": null,
-                    "traffic_class": null, "service_level": null, "impairment": null,
-                },
-                "length": {"iters": 10}, "repetitions": 1, "warmup": null, "seed": 1,
-            },
-        },
-        "roles": [1],
-        "taken": [],
-        "shares_cores": false,
-    }});
+/// An order of run number `run` with a change.
+fn changed(run: u32, change: impl FnOnce(&mut Value)) -> Value {
+    let mut order = order(run);
     change(&mut order["run"]);
     order
 }
@@ -210,7 +191,7 @@ fn orders_that_cannot_be_are_refused_and_the_client_stays() {
     let mut number = 0;
     let mut refused = |change: &dyn Fn(&mut Value)| {
         number += 1;
-        hand.say(&order(number, change));
+        hand.say(&changed(number, change));
         failure_of(number, &mut hand)
     };
     let reason = refused(&|o| o["params"]["params"]["buffers"] = json!(1_000_000));
@@ -231,11 +212,11 @@ fn orders_that_cannot_be_are_refused_and_the_client_stays() {
         reason.contains("of the passive side need") || reason.contains("of the active side need"),
         "{reason}"
     );
-    hand.say(&order(5, |o| o["roles"] = json!([2])));
+    hand.say(&changed(5, |o| o["roles"] = json!([2])));
     assert_eq!(hand.word().unwrap()["role_ended"]["ended"]["role"], 2);
     hand.word().unwrap();
     // A good one, ended before the other side ever spoke.
-    hand.say(&order(6, |_| {}));
+    hand.say(&order(6));
     server.side();
     hand.say(&json!({"abort": {"run": 6}}));
     let ended = &hand.word().unwrap()["role_ended"];
@@ -244,7 +225,7 @@ fn orders_that_cannot_be_are_refused_and_the_client_stays() {
     // Messages for a role that is not there are dropped.
     hand.send(&message(7, b"to nobody"));
     // A role reports invalid messages.
-    hand.say(&order(8, |_| {}));
+    hand.say(&order(8));
     hand.send(&message(8, b"nope"));
     let reason = failure_of(8, &mut hand);
     assert!(reason.contains("out of band, got nope"), "{reason}");
@@ -260,9 +241,9 @@ fn frames_outside_the_protocol_end_the_session() {
     let place = Place::new();
     let server = Server::start(&place);
     for nonsense in [
-        order(1, |o| o["command"] = json!("reboot")),
-        order(1, |o| o["roles"] = json!([])),
-        order(1, |o| o["roles"] = json!(vec![1; 1000])),
+        changed(1, |o| o["command"] = json!("reboot")),
+        changed(1, |o| o["roles"] = json!([])),
+        changed(1, |o| o["roles"] = json!(vec![1; 1000])),
         json!({"visit": {}}),
         json!({"role_ended": {}}),
         json!([]),
@@ -273,8 +254,8 @@ fn frames_outside_the_protocol_end_the_session() {
     }
     // Two runs at once, an unknown kind of frame, a malformed message, an empty frame, and one that is too long.
     let mut hand = let_in(&server);
-    hand.say(&order(1, |_| {}));
-    hand.say(&order(2, |_| {}));
+    hand.say(&order(1));
+    hand.say(&order(2));
     hand.wait_for_end();
     for bytes in [&b"X"[..], b"M\x01", b""] {
         let mut hand = let_in(&server);

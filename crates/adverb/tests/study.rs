@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{Ended, Place, end_of, records, sides_of, signal, signal_if_there, wait_for};
+use common::{Place, end_of, records, sides_of, signal, signal_if_there, wait_for};
 use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -483,14 +483,8 @@ fn a_study_whose_folder_is_deleted_says_that_its_records_are_lost() {
 #[test]
 fn a_file_size_limit_is_one_line_and_the_earlier_records_are_kept() {
     let place = Place::new();
-    let adverb = place.command("study --device model:mt26428_qdr --only fig5 --out s");
-    let mut limited = std::process::Command::new("sh");
-    limited
-        .args(["-c", "ulimit -f 64; exec \"$@\"", "sh"])
-        .arg(adverb.get_program())
-        .args(adverb.get_args())
-        .current_dir(place.path(""));
-    let ended = Ended::from(limited.output().unwrap());
+    let study = "study --device model:mt26428_qdr --only fig5 --out s";
+    let ended = place.run_with_limit("-f 64", study);
     assert_snapshot!(ended.failed(1), @"error: s/results.jsonl has reached the limit of file sizes (ulimit -f) and keeps the earlier records: raise it, then `adverb study --resume --out s`");
     assert!(!common::records(&place.path("s")).is_empty());
 }

@@ -108,6 +108,21 @@ impl Place {
         }
     }
 
+    /// Runs `adverb` with a limit of the shell, such as `-n 20`.
+    pub(crate) fn run_with_limit(&self, limit: &str, line: &str) -> Ended {
+        let adverb = self.command(line);
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &format!("ulimit {limit} && exec \"$@\""), "sh"])
+            .arg(adverb.get_program())
+            .args(adverb.get_args())
+            .current_dir(self.dir.path())
+            .env("ADVERB_SHM", self.shm())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        end_of(command.spawn().unwrap())
+    }
+
     /// What is in the device's shared memory.
     pub(crate) fn shm_files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use super::wire::Lan;
 use super::{Place, signal, wait_for};
 
 /// A running server.
@@ -33,6 +34,14 @@ impl Server {
         let command = place.command(&format!("serve {args}"));
         let mut server = Server::run(command);
         server.memory = place.shm().to_owned();
+        server
+    }
+
+    /// At the address of a host of a switch, where others can reach it.
+    pub(crate) fn on_lan(lan: &Lan, host: usize, place: &Place) -> Self {
+        let command = place.command(&format!("serve --bind 10.78.0.{}", host + 1));
+        let server = Server::run(lan.inside(host, &command));
+        server.wait_for_line("no authentication and no encryption");
         server
     }
 
@@ -193,4 +202,29 @@ impl Hand {
             Err(e) => panic!("it did not hang up: {e}"),
         }
     }
+}
+
+/// An order of run number `run`, whose side waits for the greeting of the other.
+pub(crate) fn order(run: u32) -> Value {
+    json!({"run": {
+        "run": run,
+        "program": "pair",
+        "params": {
+            "id": "blast/write/64/plain/poll/b1/single/all",
+            "figures": [],
+            "program": "blast",
+            "params": {
+                "op": "write", "size": 64, "inline": false, "completion": "poll", "buffers": 1,
+                "post": "single", "signal": "all", "qps": 1, "verify": false,
+                "path": {
+                    "path_mtu": null, "ack_timeout": null, "retries": null,
+                    "traffic_class": null, "service_level": null, "impairment": null,
+                },
+                "length": {"iters": 10}, "repetitions": 1, "warmup": null, "seed": 1,
+            },
+        },
+        "roles": [1],
+        "taken": [],
+        "shares_cores": false,
+    }})
 }
