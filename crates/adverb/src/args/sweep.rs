@@ -15,7 +15,7 @@ enum Kind {
     Number,
     /// `SIZE`: bytes.
     Size,
-    /// `RATE`: a rate, of which there are lists but no ranges.
+    /// `RATE`: a rate. Takes lists, but no ranges.
     Rate,
 }
 

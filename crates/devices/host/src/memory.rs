@@ -56,8 +56,8 @@ const V2: Version = Version {
     reclaimable: ["active_file", "inactive_file"],
 };
 
-/// Returns what is left in each control group with a limit: those of this process and the groups around them.
-/// In a container the process's path may be that of the host; its limit is then in the root.
+/// Returns what is left in each control group with a limit: the groups of this process and the groups around them.
+/// In a container the path may be valid on the host only; the limit is then in the root.
 fn available_in_groups(root: &Path) -> impl Iterator<Item = Bytes> {
     let text = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mut folders: Vec<(PathBuf, &Version)> = Vec::new();

@@ -89,7 +89,7 @@ impl Mapping {
         })
     }
 
-    /// Maps normal pages, with `advice` whether the kernel should merge those of a large mapping.
+    /// Maps normal pages; `advice` tells the kernel whether to merge the pages of a large mapping.
     fn normal(length: usize, advice: Advice) -> io::Result<Self> {
         let base = map(length, MapFlags::empty())?;
         if length >= HUGE_PAGE {
@@ -129,7 +129,7 @@ mod tests {
     fn memory_is_on_the_pages_that_were_asked_for() {
         let small = Mapping::on(PageKind::Small, 3 << 20).unwrap();
         assert_eq!((small.pages, small.length), (Pages::Normal, 3 << 20));
-        // Whether huge pages are reserved is the machine's affair; there is no third outcome.
+        // The machine may or may not have reserved huge pages.
         match Mapping::on(PageKind::Huge, 3 << 20) {
             Ok(huge) => assert_eq!((huge.pages, huge.length), (Pages::Huge, 4 << 20)),
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOMEM)),

@@ -32,8 +32,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Returns the endpoint of a queue pair at a port, without a connection manager. Its first PSN is that of
-    /// [`first_psn`].
+    /// Returns the endpoint of a queue pair at a port, without a connection manager. [`first_psn`] gives its
+    /// first PSN.
     pub fn new(qpn: Qpn, secret: u64, (port, caps): (PortNum, &PortCaps)) -> Self {
         Endpoint {
             qpn,

@@ -173,8 +173,8 @@ impl Lab {
         count
     }
 
-    /// Sends a packet with valid ICRC, of which the input chooses all fields: opcode, destination, flags, packet
-    /// number, extension header and length; several at once if it chooses that.
+    /// Sends one or several packets with valid ICRC. The input chooses their number and all fields: opcode,
+    /// destination, flags, packet number, extension header and length.
     fn forge(&self, input: &mut Input<'_>, qps: &QueuePairs) {
         let [opcode, control, ahead, length, count] = input.bytes();
         let dest = match control & 3 {

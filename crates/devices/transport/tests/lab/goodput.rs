@@ -97,7 +97,7 @@ impl Row {
         }
     }
 
-    /// Two hosts with a queue pair each, between which so many packets of 10 000 are lost.
+    /// Two hosts with a queue pair each; the network between them loses `loss` packets of 10 000.
     pub fn network(&self, loss: u64) -> Network {
         let ends = [0, 1].map(|host| At { host, qp: 0 });
         let hosts = [(Side::A, 0, 1), (Side::B, 1, 0)].map(|(side, own, peer)| {

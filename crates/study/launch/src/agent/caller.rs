@@ -227,7 +227,7 @@ impl Caller {
         Some(Session::new(connection, (self.from, name), place, with))
     }
 
-    /// Refuses a caller for which there is no session.
+    /// Refuses the caller because all sessions are taken.
     pub(super) fn refuse_busy(self) -> Option<Caller> {
         self.refuse(&format!(
             "busy with {MAX_SESSIONS} sessions: try again when one of them has ended"

@@ -8,7 +8,7 @@
 //! The first member of a group, here the publisher, determines its MTU; a port with a smaller one cannot join (IBTA
 //! vol. 1, 15.2.5.17: the subnet manager refuses it). Groups of IP have no MTU, so that here the subscribers check.
 //!
-//! Sources: IBTA vol. 1, 10.5 (multicast), annex A17 (groups of RoCEv2 are those of IP).
+//! Sources: IBTA vol. 1, 10.5 (multicast), annex A17 (RoCEv2 uses the groups of IP).
 
 mod subscriber;
 
@@ -60,7 +60,7 @@ pub struct Multicast {
     pub interval: Option<Span>,
     /// How subscribers wait.
     pub completion: Completion,
-    /// The host whose roles run where the program is started: 0 the publisher's, 1 that of subscribers.
+    /// The host whose roles run where the program is started: 0 for the publisher, 1 for subscribers.
     pub home: u32,
     /// Options of the path.
     pub path: PathOptions,
@@ -305,8 +305,8 @@ fn publish<S: Station>(
     })
 }
 
-/// Returns what tells this publisher's messages from those of others to the same group: its queue pair, region
-/// and address together are its own.
+/// Returns a key that distinguishes this publisher's messages from other messages to the same group: no other
+/// publisher has the same queue pair, region and address.
 fn key(publisher: &Endpoint, region: Rkey) -> [u8; 8] {
     let own = u64::from(region.0) << 32 | u64::from(publisher.qpn.get());
     let address = u128::from_le_bytes(publisher.gid.0);

@@ -7,7 +7,7 @@ const PING: &str = "ping --op send --size 8 --inline";
 const WRITE_PING: &str = "ping --op write --size 8 --inline";
 const EVENT_PING: &str = "ping --op send --size 8 --inline --completion event";
 
-/// Bound on the messages of 32 pairs on two cores, relative to those of one.
+/// Bound on the messages of 32 pairs on two cores, relative to one pair.
 const CROWDED: Limit = Limit::AtLeast(0.2);
 
 pub(crate) const ROWS: &[Bound] = &[
