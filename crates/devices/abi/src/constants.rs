@@ -51,7 +51,37 @@ constants! {
     u64 { IBV_WC_EX_WITH_BYTE_LEN = 1 << 0, IBV_WC_EX_WITH_IMM = 1 << 1,
         IBV_WC_EX_WITH_QP_NUM = 1 << 2, IBV_WC_EX_WITH_SRC_QP = 1 << 3,
         IBV_WC_EX_WITH_SLID = 1 << 4, IBV_WC_EX_WITH_SL = 1 << 5,
-        IBV_WC_EX_WITH_DLID_PATH_BITS = 1 << 6, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP = 1 << 7, }
+        IBV_WC_EX_WITH_DLID_PATH_BITS = 1 << 6, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP = 1 << 7,
+        IBV_WC_EX_WITH_CVLAN = 1 << 8, IBV_WC_EX_WITH_FLOW_TAG = 1 << 9,
+        IBV_WC_EX_WITH_TM_INFO = 1 << 10,
+        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK = 1 << 11, }
+    // `enum ibv_create_cq_attr_flags`
+    u32 { IBV_CREATE_CQ_ATTR_SINGLE_THREADED = 1 << 0, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN = 1 << 1, }
+    // `enum ibv_cq_attr_mask`
+    u32 { IBV_CQ_ATTR_MODERATE = 1 << 0, }
+    // `enum ibv_values_mask`
+    u32 { IBV_VALUES_MASK_RAW_CLOCK = 1 << 0, }
+    // `enum ibv_parent_domain_init_attr_mask`
+    u32 { IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS = 1 << 0,
+        IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT = 1 << 1, }
+    // `enum ibv_srq_type`
+    u32 { IBV_SRQT_BASIC = 0, IBV_SRQT_XRC = 1, IBV_SRQT_TM = 2, }
+    // `enum ibv_srq_init_attr_mask`
+    u32 { IBV_SRQ_INIT_ATTR_TYPE = 1 << 0, IBV_SRQ_INIT_ATTR_PD = 1 << 1,
+        IBV_SRQ_INIT_ATTR_XRCD = 1 << 2, IBV_SRQ_INIT_ATTR_CQ = 1 << 3,
+        IBV_SRQ_INIT_ATTR_TM = 1 << 4, }
+    // `enum ibv_rereg_mr_flags`
+    u32 { IBV_REREG_MR_CHANGE_TRANSLATION = 1 << 0, IBV_REREG_MR_CHANGE_PD = 1 << 1,
+        IBV_REREG_MR_CHANGE_ACCESS = 1 << 2, }
+    // `enum ibv_rereg_mr_err_code`
+    i32 { IBV_REREG_MR_ERR_INPUT = -1, IBV_REREG_MR_ERR_DONT_FORK_NEW = -2,
+        IBV_REREG_MR_ERR_DO_FORK_OLD = -3, IBV_REREG_MR_ERR_CMD = -4,
+        IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW = -5, }
+    // `enum ibv_advise_mr_advice`
+    u32 { IBV_ADVISE_MR_ADVICE_PREFETCH = 0, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE = 1,
+        IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT = 2, }
+    // flags of `ibv_advise_mr`
+    u32 { IBV_ADVISE_MR_FLAG_FLUSH = 1 << 0, }
     // `enum ibv_access_flags`
     u32 { IBV_ACCESS_LOCAL_WRITE = 1, IBV_ACCESS_REMOTE_WRITE = 1 << 1,
         IBV_ACCESS_REMOTE_READ = 1 << 2, IBV_ACCESS_REMOTE_ATOMIC = 1 << 3,

@@ -4,8 +4,13 @@ use std::ffi::{c_char, c_int, c_void};
 
 use crate::mirror::mirror;
 use crate::{
-    Unused, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_port_attr, ibv_qp, ibv_qp_ex,
-    ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc,
+    Unused, ibv_alloc_dm_attr, ibv_counter_attach_attr, ibv_counters, ibv_cq, ibv_cq_ex,
+    ibv_cq_init_attr_ex, ibv_device_attr_ex, ibv_dm, ibv_modify_cq_attr, ibv_mr, ibv_mw,
+    ibv_mw_bind, ibv_parent_domain_init_attr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_ex,
+    ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_qp_rate_limit_attr, ibv_query_device_ex_input,
+    ibv_recv_wr, ibv_rwq_ind_table_init_attr, ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_init_attr_ex,
+    ibv_td, ibv_td_init_attr, ibv_values_ex, ibv_wc, ibv_wq, ibv_wq_attr, ibv_wq_init_attr,
+    ibv_xrcd, ibv_xrcd_init_attr,
 };
 
 /// `__VERBS_ABI_IS_EXTENDED`: the value of `abi_compat` if a context is in a [`verbs_context`].
@@ -19,9 +24,25 @@ type PostSrqRecv =
     unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int;
 type QueryPort =
     unsafe extern "C" fn(*mut ibv_context, port: u8, *mut ibv_port_attr, size: usize) -> c_int;
-type CreateCqEx =
-    unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex;
-type CreateQpEx = unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp;
+
+type AdviseMr = unsafe extern "C" fn(*mut ibv_pd, u32, u32, *mut ibv_sge, u32) -> c_int;
+type ReadCounters = unsafe extern "C" fn(*mut ibv_counters, *mut u64, u32, u32) -> c_int;
+/// The last argument is a flow (`ibv_flow`).
+type AttachCounters =
+    unsafe extern "C" fn(*mut ibv_counters, *mut ibv_counter_attach_attr, *mut c_void) -> c_int;
+type RegDmMr =
+    unsafe extern "C" fn(*mut ibv_pd, *mut ibv_dm, offset: u64, usize, access: u32) -> *mut ibv_mr;
+type QueryDeviceEx = unsafe extern "C" fn(
+    *mut ibv_context,
+    *const ibv_query_device_ex_input,
+    *mut ibv_device_attr_ex,
+    size: usize,
+) -> c_int;
+/// Creates an object of type `T` from attributes of type `A`.
+type Create<T, A> = Option<unsafe extern "C" fn(*mut ibv_context, *mut A) -> *mut T>;
+/// Changes an object of type `T` by attributes of type `A`.
+type Modify<T, A> = Option<unsafe extern "C" fn(*mut T, *mut A) -> c_int>;
+type Destroy<T> = Option<unsafe extern "C" fn(*mut T) -> c_int>;
 
 mirror! {
     struct ibv_device_ops = "struct _ibv_device_ops" {
@@ -47,9 +68,9 @@ mirror! {
         _compat_reg_mr: Unused,
         _compat_rereg_mr: Unused,
         _compat_dereg_mr: Unused,
-        alloc_mw: Unused,
-        bind_mw: Unused,
-        dealloc_mw: Unused,
+        alloc_mw: Option<unsafe extern "C" fn(*mut ibv_pd, kind: u32) -> *mut ibv_mw>,
+        bind_mw: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_mw, *mut ibv_mw_bind) -> c_int>,
+        dealloc_mw: Destroy<ibv_mw>,
         _compat_create_cq: Unused,
         poll_cq: Option<unsafe extern "C" fn(*mut ibv_cq, count: c_int, *mut ibv_wc) -> c_int>,
         req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, solicited_only: c_int) -> c_int>,
@@ -88,43 +109,44 @@ mirror! {
     /// ([`verbs_context::op`]).
     struct verbs_context = "struct verbs_context" {
         query_port: Option<QueryPort>,
-        advise_mr: Unused,
-        alloc_null_mr: Unused,
-        read_counters: Unused,
-        attach_counters_point_flow: Unused,
-        create_counters: Unused,
-        destroy_counters: Unused,
-        reg_dm_mr: Unused,
-        alloc_dm: Unused,
-        free_dm: Unused,
-        modify_flow_action_esp: Unused,
-        destroy_flow_action: Unused,
-        create_flow_action_esp: Unused,
-        modify_qp_rate_limit: Unused,
-        alloc_parent_domain: Unused,
-        dealloc_td: Unused,
-        alloc_td: Unused,
-        modify_cq: Unused,
-        post_srq_ops: Unused,
-        destroy_rwq_ind_table: Unused,
-        create_rwq_ind_table: Unused,
-        destroy_wq: Unused,
-        modify_wq: Unused,
-        create_wq: Unused,
-        query_rt_values: Unused,
-        create_cq_ex: Option<CreateCqEx>,
+        advise_mr: Option<AdviseMr>,
+        alloc_null_mr: Option<unsafe extern "C" fn(*mut ibv_pd) -> *mut ibv_mr>,
+        read_counters: Option<ReadCounters>,
+        attach_counters_point_flow: Option<AttachCounters>,
+        create_counters: Create<ibv_counters, u32>,
+        destroy_counters: Destroy<ibv_counters>,
+        reg_dm_mr: Option<RegDmMr>,
+        alloc_dm: Create<ibv_dm, ibv_alloc_dm_attr>,
+        free_dm: Destroy<ibv_dm>,
+        modify_flow_action_esp: Modify<c_void, c_void>,
+        destroy_flow_action: Destroy<c_void>,
+        create_flow_action_esp: Create<c_void, c_void>,
+        modify_qp_rate_limit: Modify<ibv_qp, ibv_qp_rate_limit_attr>,
+        alloc_parent_domain: Create<ibv_pd, ibv_parent_domain_init_attr>,
+        dealloc_td: Destroy<ibv_td>,
+        alloc_td: Create<ibv_td, ibv_td_init_attr>,
+        modify_cq: Modify<ibv_cq, ibv_modify_cq_attr>,
+        post_srq_ops:
+            Option<unsafe extern "C" fn(*mut ibv_srq, *mut c_void, *mut *mut c_void) -> c_int>,
+        destroy_rwq_ind_table: Destroy<c_void>,
+        create_rwq_ind_table: Create<c_void, ibv_rwq_ind_table_init_attr>,
+        destroy_wq: Destroy<ibv_wq>,
+        modify_wq: Modify<ibv_wq, ibv_wq_attr>,
+        create_wq: Create<ibv_wq, ibv_wq_init_attr>,
+        query_rt_values: Modify<ibv_context, ibv_values_ex>,
+        create_cq_ex: Create<ibv_cq_ex, ibv_cq_init_attr_ex>,
         priv_: *mut c_void,
-        query_device_ex: Unused,
-        ibv_destroy_flow: Unused,
+        query_device_ex: Option<QueryDeviceEx>,
+        ibv_destroy_flow: Destroy<c_void>,
         ABI_placeholder2: Unused,
-        ibv_create_flow: Unused,
+        ibv_create_flow: Option<unsafe extern "C" fn(*mut ibv_qp, *mut c_void) -> *mut c_void>,
         ABI_placeholder1: Unused,
-        open_qp: Unused,
-        create_qp_ex: Option<CreateQpEx>,
-        get_srq_num: Unused,
-        create_srq_ex: Unused,
-        open_xrcd: Unused,
-        close_xrcd: Unused,
+        open_qp: Create<ibv_qp, ibv_qp_open_attr>,
+        create_qp_ex: Create<ibv_qp, ibv_qp_init_attr_ex>,
+        get_srq_num: Option<unsafe extern "C" fn(*mut ibv_srq, *mut u32) -> c_int>,
+        create_srq_ex: Create<ibv_srq, ibv_srq_init_attr_ex>,
+        open_xrcd: Create<ibv_xrcd, ibv_xrcd_init_attr>,
+        close_xrcd: Destroy<ibv_xrcd>,
         _ABI_placeholder3: u64,
         sz: usize,
         context: ibv_context,

@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::mirror::mirror;
 use crate::{
-    Unused, ibv_ah, ibv_comp_channel, ibv_context, ibv_cq, ibv_data_buf, ibv_pd, ibv_qp,
-    ibv_qp_cap, ibv_sge, ibv_srq,
+    ibv_ah, ibv_comp_channel, ibv_context, ibv_cq, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_pd,
+    ibv_qp, ibv_qp_cap, ibv_sge, ibv_srq, ibv_xrcd,
 };
 
 type QpDo = Option<unsafe extern "C" fn(*mut ibv_qp_ex)>;
@@ -32,7 +32,7 @@ mirror! {
         sq_sig_all: c_int,
         comp_mask: u32,
         pd: *mut ibv_pd,
-        xrcd: *mut c_void,
+        xrcd: *mut ibv_xrcd,
         create_flags: u32,
         max_tso_header: u16,
         rwq_ind_tbl: *mut c_void,
@@ -48,17 +48,21 @@ mirror! {
         wr_flags: c_uint,
         wr_atomic_cmp_swp: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u64, u64)>,
         wr_atomic_fetch_add: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u64)>,
-        wr_bind_mw: Unused,
-        wr_local_inv: Unused,
+        wr_bind_mw: Option<
+            unsafe extern "C" fn(*mut ibv_qp_ex, *mut ibv_mw, rkey: u32, *const ibv_mw_bind_info),
+        >,
+        wr_local_inv: Option<unsafe extern "C" fn(*mut ibv_qp_ex, rkey: u32)>,
         wr_rdma_read: QpRdma,
         wr_rdma_write: QpRdma,
         wr_rdma_write_imm: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u32)>,
         wr_send: QpDo,
         wr_send_imm: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
-        wr_send_inv: Unused,
-        wr_send_tso: Unused,
+        wr_send_inv: Option<unsafe extern "C" fn(*mut ibv_qp_ex, rkey: u32)>,
+        wr_send_tso: Option<
+            unsafe extern "C" fn(*mut ibv_qp_ex, header: *mut c_void, size: u16, mss: u16),
+        >,
         wr_set_ud_addr: Option<unsafe extern "C" fn(*mut ibv_qp_ex, *mut ibv_ah, u32, u32)>,
-        wr_set_xrc_srqn: Unused,
+        wr_set_xrc_srqn: Option<unsafe extern "C" fn(*mut ibv_qp_ex, remote_srqn: u32)>,
         wr_set_inline_data: Option<unsafe extern "C" fn(*mut ibv_qp_ex, *mut c_void, usize)>,
         wr_set_inline_data_list:
             Option<unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_data_buf)>,
@@ -67,7 +71,8 @@ mirror! {
         wr_start: QpDo,
         wr_complete: Option<unsafe extern "C" fn(*mut ibv_qp_ex) -> c_int>,
         wr_abort: QpDo,
-        wr_atomic_write: Unused,
+        wr_atomic_write:
+            Option<unsafe extern "C" fn(*mut ibv_qp_ex, rkey: u32, remote_addr: u64, *const c_void)>,
     }
 
     #[derive(Clone, Copy)]
@@ -85,6 +90,24 @@ mirror! {
         comp_mask: u32,
         flags: u32,
         parent_domain: *mut ibv_pd,
+    }
+
+    #[derive(Clone, Copy)]
+    struct ibv_wc_tm_info = "struct ibv_wc_tm_info" {
+        tag: u64,
+        priv_: u32,
+    }
+
+    #[derive(Clone, Copy)]
+    struct ibv_moderate_cq = "struct ibv_moderate_cq" {
+        cq_count: u16,
+        cq_period: u16,
+    }
+
+    #[derive(Clone, Copy)]
+    struct ibv_modify_cq_attr = "struct ibv_modify_cq_attr" {
+        attr_mask: u32,
+        moderate: ibv_moderate_cq,
     }
 
     struct ibv_cq_ex = "struct ibv_cq_ex" {
@@ -116,7 +139,7 @@ mirror! {
         read_completion_ts: CqRead<u64>,
         read_cvlan: CqRead<u16>,
         read_flow_tag: CqRead<u32>,
-        read_tm_info: Unused,
+        read_tm_info: Option<unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_wc_tm_info)>,
         read_completion_wallclock_ns: CqRead<u64>,
     }
 }

@@ -19,6 +19,7 @@
 )]
 #![allow(missing_docs, reason = "members are documented by the C headers")]
 
+mod attributes;
 mod cma;
 mod constants;
 mod context;
@@ -27,6 +28,7 @@ mod mirror;
 mod objects;
 mod requests;
 
+pub use attributes::*;
 pub use cma::*;
 pub use constants::*;
 pub use context::*;
@@ -36,11 +38,12 @@ pub use objects::*;
 pub use requests::*;
 
 /// All mirrored structures, by header.
-pub const LAYOUTS: [&[Layout]; 5] = [
+pub const LAYOUTS: [&[Layout]; 6] = [
     objects::LAYOUTS,
     requests::LAYOUTS,
     extended::LAYOUTS,
     context::LAYOUTS,
+    attributes::LAYOUTS,
     cma::LAYOUTS,
 ];
 

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use crate::mirror::mirror;
-use crate::{ibv_ah, ibv_mr};
+use crate::{ibv_ah, ibv_mr, ibv_mw};
 
 mirror! {
     #[derive(Clone, Copy)]
@@ -25,6 +25,13 @@ mirror! {
         addr: u64,
         length: u64,
         mw_access_flags: c_uint,
+    }
+
+    #[derive(Clone, Copy)]
+    struct ibv_mw_bind = "struct ibv_mw_bind" {
+        wr_id: u64,
+        send_flags: c_uint,
+        bind_info: ibv_mw_bind_info,
     }
 
     #[derive(Clone, Copy)]
@@ -57,7 +64,7 @@ mirror! {
 
     #[derive(Clone, Copy)]
     struct ibv_send_wr_bind_mw = "__typeof__(((struct ibv_send_wr *)0)->bind_mw)" {
-        mw: *mut c_void,
+        mw: *mut ibv_mw,
         rkey: u32,
         bind_info: ibv_mw_bind_info,
     }

@@ -7,10 +7,11 @@ use std::process::Command;
 
 use adverb_abi::{CONSTANTS, LAYOUTS, Layout};
 
-/// Names that cannot be the same in Rust: `priv` is reserved.
+/// Names that cannot be the same in Rust: `priv` and `type` are reserved.
 fn c_name(field: &str) -> &str {
     match field {
         "priv_" => "priv",
+        "type_" => "type",
         other => other,
     }
 }
@@ -27,7 +28,10 @@ enum Growth {
 
 fn growth(c: &str) -> Growth {
     match c {
-        "struct ibv_qp_ex" | "struct ibv_cq_ex" | "struct ibv_qp_init_attr_ex" => Growth::AtTheEnd,
+        "struct ibv_qp_ex"
+        | "struct ibv_cq_ex"
+        | "struct ibv_qp_init_attr_ex"
+        | "struct ibv_device_attr_ex" => Growth::AtTheEnd,
         "struct verbs_context" => Growth::AtTheBeginning,
         _ => Growth::None,
     }
