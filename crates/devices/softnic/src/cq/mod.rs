@@ -41,7 +41,7 @@ pub(crate) const MAX_CQE: u32 = 1 << 22;
 pub(crate) struct CqInner {
     pub(crate) port: Arc<Port>,
     pub(crate) index: u32,
-    entries: u32,
+    entries: AtomicU32,
     channel: Option<SoftChannel>,
     /// A copy of the duties in the table entry.
     duties: AtomicU32,
@@ -66,15 +66,7 @@ impl SoftCq {
         entries: u32,
         channel: Option<&SoftChannel>,
     ) -> Result<Self, CreateError> {
-        if entries == 0 || entries > MAX_CQE {
-            let (value, max) = (entries.into(), MAX_CQE.into());
-            return Err(CreateError::OutOfRange {
-                what: "completion queue entries",
-                value,
-                min: 1,
-                max,
-            });
-        }
+        check_entries(entries, 1)?;
         if channel.is_some_and(|channel| !channel.inner.belongs_to(port)) {
             return Err(CreateError::Foreign {
                 what: "the completion channel",
@@ -94,7 +86,7 @@ impl SoftCq {
         let inner = CqInner {
             port: port.clone(),
             index,
-            entries,
+            entries: AtomicU32::new(entries),
             channel: channel.cloned(),
             duties: AtomicU32::new(duties.0),
             state: SpinMutex::default(),
@@ -106,6 +98,33 @@ impl SoftCq {
         Ok(SoftCq {
             inner: Arc::new(inner),
         })
+    }
+}
+
+/// Checks a number of entries, of which at least `min` are needed.
+fn check_entries(entries: u32, min: u64) -> Result<(), CreateError> {
+    if (min..=MAX_CQE.into()).contains(&entries.into()) {
+        return Ok(());
+    }
+    Err(CreateError::OutOfRange {
+        what: "completion queue entries",
+        value: entries.into(),
+        min,
+        max: MAX_CQE.into(),
+    })
+}
+
+impl SoftCq {
+    /// Changes the number of entries (`ibv_resize_cq`).
+    ///
+    /// # Errors
+    /// `entries` is out of range, or more completions than that wait to be polled.
+    pub fn resize(&self, entries: u32) -> Result<(), CreateError> {
+        let cq = &*self.inner;
+        let state = cq.state.lock();
+        check_entries(entries, state.rings.waiting().max(1))?;
+        cq.entries.store(entries, Ordering::Relaxed);
+        Ok(())
     }
 }
 
@@ -277,7 +296,7 @@ impl CompletionQueue for SoftCq {
     }
 
     fn entries(&self) -> u32 {
-        self.inner.entries
+        self.inner.entries.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -325,9 +344,9 @@ impl CqInner {
             self.entry().ready.take(|index| rings.note_ready(index));
         }
         // The completion queue is in error then, and its completions are lost.
-        *is_overrun |= rings.waiting() > self.entries.into();
+        let entries = self.entries.load(Ordering::Relaxed);
+        *is_overrun |= rings.waiting() > entries.into();
         if *is_overrun {
-            let entries = self.entries;
             return Err(PollError::Overrun { entries });
         }
         let mut taken = 0;

@@ -14,7 +14,7 @@ use adverb_verbs::{
     QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, SendRequest,
     rules::AttrLimits, transition::check_transition,
 };
-use spin::mutex::SpinMutex;
+use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 use crate::cq::{CqInner, SoftCq};
 use crate::datagrams::{Datagrams, Mailbox};
@@ -295,6 +295,52 @@ impl QpInner {
     }
 }
 
+impl SoftQp {
+    /// Posts all requests, or none if one of them is invalid or the queue has too little room
+    /// (`ibv_wr_complete`).
+    ///
+    /// # Errors
+    /// As for [`QueuePair::post_send`].
+    #[inline]
+    pub fn post_send_all(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+        let send = self.inner.send.lock();
+        if requests.len() > 1 {
+            self.inner.check_all(&send, requests)?;
+        }
+        self.post(send, requests)
+    }
+
+    #[inline]
+    fn post(
+        &self,
+        mut send: SpinMutexGuard<'_, SendQueue>,
+        requests: &[SendRequest<'_>],
+    ) -> Result<(), PostError> {
+        idle::note_progress();
+        if let [request] = requests
+            && self.inner.sends_over_udp(&send)
+        {
+            let posted = self.inner.post_alone(&mut send, request);
+            return posted.map_err(|cause| PostError { index: 0, cause });
+        }
+        let mut posted = Ok(());
+        for (index, request) in requests.iter().enumerate() {
+            if let Err(cause) = self.inner.accept(&mut send, request) {
+                posted = Err(PostError { index, cause });
+                break;
+            }
+        }
+        let needs_doorbell = send.path.is_udp()
+            && (self.inner.service != QpType::Ud
+                || std::mem::take(&mut send.datagram_sends.needs_doorbell));
+        drop(send);
+        if needs_doorbell {
+            self.inner.doorbell();
+        }
+        posted
+    }
+}
+
 impl QueuePair for SoftQp {
     fn qpn(&self) -> Qpn {
         self.inner.qpn
@@ -341,29 +387,7 @@ impl QueuePair for SoftQp {
 
     #[inline]
     fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
-        idle::note_progress();
-        let mut send = self.inner.send.lock();
-        if let [request] = requests
-            && self.inner.sends_over_udp(&send)
-        {
-            let posted = self.inner.post_alone(&mut send, request);
-            return posted.map_err(|cause| PostError { index: 0, cause });
-        }
-        let mut posted = Ok(());
-        for (index, request) in requests.iter().enumerate() {
-            if let Err(cause) = self.inner.accept(&mut send, request) {
-                posted = Err(PostError { index, cause });
-                break;
-            }
-        }
-        let needs_doorbell = send.path.is_udp()
-            && (self.inner.service != QpType::Ud
-                || std::mem::take(&mut send.datagram_sends.needs_doorbell));
-        drop(send);
-        if needs_doorbell {
-            self.inner.doorbell();
-        }
-        posted
+        self.post(self.inner.send.lock(), requests)
     }
 
     #[inline]

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use adverb_verbs::{
-    MAX_MESSAGE, PostErrorCause, QpState, QpType, RecvRequest, SendFlags, SendRequest, WcStatus,
+    MAX_MESSAGE, PostError, PostErrorCause, QpState, QpType, RecvRequest, SendFlags, SendRequest,
+    WcStatus,
 };
 
 use super::{Path, QpInner, RecvProducer, SendQueue};
@@ -86,6 +87,20 @@ impl QpInner {
     ) -> Result<(), PostErrorCause> {
         self.check_send(send.posted, request)?;
         send.posted += 1;
+        Ok(())
+    }
+
+    /// Checks that all of `requests` can be posted; otherwise returns the index of the first that cannot.
+    pub(super) fn check_all(
+        &self,
+        send: &SendQueue,
+        requests: &[SendRequest<'_>],
+    ) -> Result<(), PostError> {
+        for (index, request) in requests.iter().enumerate() {
+            self.check_accepting()
+                .and_then(|_| self.check_send(send.posted + index as u64, request))
+                .map_err(|cause| PostError { index, cause })?;
+        }
         Ok(())
     }
 
@@ -172,13 +187,7 @@ impl QpInner {
         send: &mut SendQueue,
         request: &SendRequest<'_>,
     ) -> Result<(), PostErrorCause> {
-        let state = self.state();
-        if !matches!(state, QpState::Sqd | QpState::Sqe | QpState::Err) {
-            return Err(PostErrorCause::State {
-                state,
-                needed: QpState::Rts,
-            });
-        }
+        let state = self.check_accepting()?;
         self.count_send(send, request)?;
         if state == QpState::Sqd {
             self.put_off(send, request);
@@ -187,6 +196,18 @@ impl QpInner {
             self.end_send(send.posted, request, WcStatus::WrFlushErr);
         }
         Ok(())
+    }
+
+    /// Returns the state, in which the send queue takes requests.
+    fn check_accepting(&self) -> Result<QpState, PostErrorCause> {
+        let state = self.state();
+        if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return Err(PostErrorCause::State {
+                state,
+                needed: QpState::Rts,
+            });
+        }
+        Ok(state)
     }
 
     #[inline]
