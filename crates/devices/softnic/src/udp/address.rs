@@ -154,7 +154,10 @@ unsafe fn ip_at(address: *const libc::sockaddr) -> Option<IpAddr> {
 }
 
 /// Returns the index of the interface that has `ip`.
-pub(super) fn interface_index(ip: IpAddr) -> io::Result<u32> {
+///
+/// # Errors
+/// The interfaces cannot be listed, or the interface has just been removed.
+pub fn interface_index(ip: IpAddr) -> io::Result<u32> {
     let interface = interface_of(ip)?.unwrap_or_else(|| c"lo".to_owned());
     // SAFETY: the name is a C string.
     match unsafe { libc::if_nametoindex(interface.as_ptr()) } {

@@ -52,8 +52,8 @@ use adverb_verbs::{Counters, PathMtu, QpAttr, QpState, Qpn, SendRequest, Traffic
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
 
-pub use address::host_addresses;
 pub(crate) use address::ip_of;
+pub use address::{host_addresses, interface_index};
 pub(crate) use binding::{Bound, UdpAddress, UdpPeers};
 pub(crate) use datagram_table::is_udp_handle;
 use datagrams::receive_grh;

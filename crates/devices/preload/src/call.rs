@@ -1,0 +1,209 @@
+//! The boundary of a call from C: catches panics, sets errno, and explains refusals.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::ffi::c_int;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+use adverb_verbs::{
+    CreateError, McastError, ModifyQpError, ModifySrqError, OpenError, PollError, PostErrorCause,
+    RegisterError,
+};
+
+use crate::config::config;
+
+/// Number of different lines that are remembered, so that each is printed once. After that all are printed.
+const REMEMBERED: usize = 1000;
+
+/// A refused call: the errno for the program, and the reason for the user.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) errno: c_int,
+    reason: Cow<'static, str>,
+}
+
+impl Refusal {
+    pub(crate) fn new(errno: c_int, reason: impl Into<Cow<'static, str>>) -> Self {
+        let reason = reason.into();
+        Refusal { errno, reason }
+    }
+
+    /// Returns `EINVAL` with its reason.
+    pub(crate) fn invalid(reason: impl Into<Cow<'static, str>>) -> Self {
+        Refusal::new(libc::EINVAL, reason)
+    }
+
+    /// Returns `EOPNOTSUPP` with its reason.
+    pub(crate) fn unsupported(reason: impl Into<Cow<'static, str>>) -> Self {
+        Refusal::new(libc::EOPNOTSUPP, reason)
+    }
+
+    /// Returns an errno that is part of normal operation (`EAGAIN`), which is not explained.
+    pub(crate) const fn expected(errno: c_int) -> Self {
+        let reason = Cow::Borrowed("");
+        Refusal { errno, reason }
+    }
+
+    fn of(error: &impl std::fmt::Display, errno: c_int) -> Self {
+        Refusal::new(errno, error.to_string())
+    }
+}
+
+fn errno_of(source: &std::io::Error) -> c_int {
+    source.raw_os_error().unwrap_or(libc::EIO)
+}
+
+impl From<std::io::Error> for Refusal {
+    fn from(error: std::io::Error) -> Self {
+        Refusal::of(&error, errno_of(&error))
+    }
+}
+
+impl From<OpenError> for Refusal {
+    fn from(error: OpenError) -> Self {
+        let errno = match &error {
+            OpenError::System { source, .. } => errno_of(source),
+            _ => libc::ENODEV,
+        };
+        Refusal::of(&error, errno)
+    }
+}
+
+impl From<CreateError> for Refusal {
+    fn from(error: CreateError) -> Self {
+        let errno = match &error {
+            CreateError::Exhausted { .. } => libc::ENOMEM,
+            CreateError::Unsupported(_) => libc::EOPNOTSUPP,
+            CreateError::System { source, .. } => errno_of(source),
+            _ => libc::EINVAL,
+        };
+        Refusal::of(&error, errno)
+    }
+}
+
+impl From<RegisterError> for Refusal {
+    fn from(error: RegisterError) -> Self {
+        let errno = match &error {
+            RegisterError::Exhausted { .. } => libc::ENOMEM,
+            RegisterError::Unsupported(_) => libc::EOPNOTSUPP,
+            RegisterError::Memory { source, .. } => errno_of(source),
+            _ => libc::EINVAL,
+        };
+        Refusal::of(&error, errno)
+    }
+}
+
+impl From<ModifyQpError> for Refusal {
+    fn from(error: ModifyQpError) -> Self {
+        let errno = match &error {
+            ModifyQpError::Unreachable { .. } => libc::EHOSTUNREACH,
+            ModifyQpError::Busy { .. } => libc::EBUSY,
+            _ => libc::EINVAL,
+        };
+        Refusal::of(&error, errno)
+    }
+}
+
+impl From<ModifySrqError> for Refusal {
+    fn from(error: ModifySrqError) -> Self {
+        Refusal::of(&error, libc::EINVAL)
+    }
+}
+
+impl From<McastError> for Refusal {
+    fn from(error: McastError) -> Self {
+        let errno = match &error {
+            McastError::Unsupported(_) => libc::EOPNOTSUPP,
+            McastError::System { source, .. } => errno_of(source),
+            _ => libc::EINVAL,
+        };
+        Refusal::of(&error, errno)
+    }
+}
+
+impl From<PollError> for Refusal {
+    fn from(error: PollError) -> Self {
+        Refusal::of(&error, libc::EIO)
+    }
+}
+
+impl From<PostErrorCause> for Refusal {
+    fn from(error: PostErrorCause) -> Self {
+        let errno = match &error {
+            // Programs post until the queue is full: that is no mistake.
+            PostErrorCause::QueueFull { .. } => libc::ENOMEM,
+            PostErrorCause::Unsupported(_) => libc::EOPNOTSUPP,
+            PostErrorCause::Errno(errno) => *errno,
+            _ => libc::EINVAL,
+        };
+        Refusal::of(&error, errno)
+    }
+}
+
+/// Runs a call that returns 0 or an errno, which it sets, too.
+#[inline]
+pub(crate) fn status(call: &str, body: impl FnOnce() -> Result<(), Refusal>) -> c_int {
+    match caught(body) {
+        Ok(()) => 0,
+        Err(refusal) => refuse(call, &refusal),
+    }
+}
+
+/// Runs a call that returns a number, or -1 and sets errno.
+#[inline]
+pub(crate) fn number<T: From<i8>>(call: &str, body: impl FnOnce() -> Result<T, Refusal>) -> T {
+    caught(body).unwrap_or_else(|refusal| {
+        refuse(call, &refusal);
+        T::from(-1)
+    })
+}
+
+/// Runs a call that returns an object, or `NULL` and sets errno.
+#[inline]
+pub(crate) fn pointer<T>(call: &str, body: impl FnOnce() -> Result<*mut T, Refusal>) -> *mut T {
+    caught(body).unwrap_or_else(|refusal| {
+        refuse(call, &refusal);
+        std::ptr::null_mut()
+    })
+}
+
+/// Runs `body`. A panic is a bug of ours, of which the standard library has printed the place.
+#[inline]
+fn caught<T>(body: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+    catch_unwind(AssertUnwindSafe(body))
+        .unwrap_or_else(|_| Err(Refusal::new(libc::EIO, "a bug in Adverb (panic)")))
+}
+
+/// Sets errno, explains the refusal, and returns its errno.
+#[cold]
+pub(crate) fn refuse(call: &str, refusal: &Refusal) -> c_int {
+    explain(call, refusal);
+    // SAFETY: the location belongs to the calling thread.
+    unsafe { *libc::__errno_location() = refusal.errno };
+    refusal.errno
+}
+
+/// Prints why a call is refused, if the user wants to know, and each line once.
+fn explain(call: &str, refusal: &Refusal) {
+    static PRINTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if refusal.reason.is_empty() || !config().is_ok_and(|config| config.explain) {
+        return;
+    }
+    let error = std::io::Error::from_raw_os_error(refusal.errno);
+    let line = format!("{call}: {} [{error}]", refusal.reason);
+    let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if printed.contains(&line) {
+        return;
+    }
+    print(&line);
+    if printed.len() < REMEMBERED {
+        printed.insert(line);
+    }
+}
+
+/// Prints a line to stderr. It is lost if stderr is closed.
+pub(crate) fn print(line: &str) {
+    let _ = std::io::stderr().write_all(format!("adverb: {line}\n").as_bytes());
+}

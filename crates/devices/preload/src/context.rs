@@ -1,0 +1,131 @@
+//! Contexts: opened devices.
+
+use std::ffi::c_int;
+
+use adverb_abi::{
+    IBV_ATOMIC_GLOB, VERBS_ABI_IS_EXTENDED, ibv_context, ibv_device, ibv_device_attr, verbs_context,
+};
+use adverb_softnic::SoftContext;
+use adverb_verbs::{Context as _, Device as _};
+
+use crate::call::{self, Refusal};
+use crate::device::{Device, text};
+use crate::object::Object;
+use crate::tables;
+
+/// `IBV_DEVICE_CURR_QP_STATE_MOD`, `IBV_DEVICE_SYS_IMAGE_GUID` and `IBV_DEVICE_RC_RNR_NAK_GEN`.
+const CAP_FLAGS: u32 = 1 << 7 | 1 << 11 | 1 << 12;
+/// Protection domains, address handles and groups have no limit except memory.
+const MANY: c_int = 1 << 20;
+
+/// An opened device, behind its `verbs_context`.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) device: &'static Device,
+    pub(crate) soft: SoftContext,
+}
+
+type ContextObject = Object<verbs_context, Context>;
+
+/// Returns the address of the `verbs_context` around an `ibv_context`.
+const fn outer(context: *const ibv_context) -> *const verbs_context {
+    context
+        .wrapping_byte_sub(std::mem::offset_of!(verbs_context, context))
+        .cast()
+}
+
+impl Context {
+    /// Returns the context behind a pointer from C.
+    ///
+    /// # Safety
+    /// `context` is from `ibv_open_device`, and not closed within `'a`.
+    #[inline]
+    pub(crate) unsafe fn of<'a>(context: *const ibv_context) -> &'a Self {
+        // SAFETY: `open` made the `verbs_context` around it as an object.
+        &unsafe { ContextObject::of(outer(context)) }.own
+    }
+
+    fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Refusal> {
+        // SAFETY: the program passes a device of the list.
+        let own = unsafe { Device::of(device) };
+        let soft = own.soft()?.open()?;
+        let mut c = verbs_context::zeroed();
+        tables::fill(&mut c);
+        c.sz = size_of::<verbs_context>();
+        c.context.device = device;
+        c.context.abi_compat = std::ptr::without_provenance_mut(VERBS_ABI_IS_EXTENDED);
+        c.context.num_comp_vectors = 1;
+        c.context.cmd_fd = -1;
+        c.context.async_fd = -1;
+        let object = Object::create(c, Context { device: own, soft });
+        // SAFETY: the object is new.
+        Ok(unsafe { &raw mut (*object).context })
+    }
+
+    /// Returns the attributes of the device.
+    pub(crate) fn attributes(&self) -> ibv_device_attr {
+        let caps = self.soft.caps();
+        let guid = self.device.guid();
+        let number = |n: u32| n as c_int;
+        ibv_device_attr {
+            fw_ver: text(env!("CARGO_PKG_VERSION")),
+            node_guid: guid,
+            sys_image_guid: guid,
+            max_mr_size: caps.max_mr_size.get(),
+            page_size_cap: 0xffff_f000,
+            vendor_id: 0x02_ad_fe,
+            vendor_part_id: 1,
+            hw_ver: 1,
+            max_qp: number(caps.max_qp),
+            max_qp_wr: number(caps.max_qp_wr),
+            device_cap_flags: CAP_FLAGS,
+            max_sge: number(caps.max_sge),
+            max_sge_rd: number(caps.max_sge),
+            max_cq: number(caps.max_cq),
+            max_cqe: number(caps.max_cqe),
+            max_mr: number(caps.max_mr),
+            max_pd: MANY,
+            max_qp_rd_atom: caps.max_qp_rd_atom.into(),
+            max_res_rd_atom: c_int::from(caps.max_qp_rd_atom) * number(caps.max_qp),
+            max_qp_init_rd_atom: caps.max_qp_rd_atom.into(),
+            atomic_cap: IBV_ATOMIC_GLOB,
+            max_mcast_grp: MANY,
+            max_mcast_qp_attach: number(caps.max_qp),
+            max_total_mcast_qp_attach: MANY,
+            max_ah: MANY,
+            max_srq: number(caps.max_srq),
+            max_srq_wr: number(caps.max_srq_wr),
+            max_srq_sge: number(caps.max_srq_sge),
+            max_pkeys: 1,
+            local_ca_ack_delay: 15,
+            phys_port_cnt: 1,
+            ..ibv_device_attr::zeroed()
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    call::pointer("ibv_open_device", || Context::open(device))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    call::number("ibv_close_device", || {
+        // SAFETY: the program closes a context that it has opened, once.
+        unsafe { ContextObject::destroy(outer(context).cast_mut()) };
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_device(
+    context: *mut ibv_context,
+    attr: *mut ibv_device_attr,
+) -> c_int {
+    call::status("ibv_query_device", || {
+        // SAFETY: the program passes an open context and the address of its attributes.
+        unsafe { attr.write(Context::of(context).attributes()) };
+        Ok(())
+    })
+}

@@ -1,0 +1,217 @@
+//! The device list. Devices come from the configuration and live as long as the process.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+use adverb_abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device, ibv_device_ops};
+use adverb_softnic::SoftDevice;
+
+use crate::call::{self, Refusal};
+use crate::config::{Config, DeviceConfig, config};
+use crate::object::Object;
+
+/// A device of the list, behind its C structure.
+#[derive(Debug)]
+pub(crate) struct Device {
+    /// Providers recognize their devices by a pointer that follows the C structure. Zeros are nobody's.
+    _no_provider: [u64; 8],
+    pub(crate) config: &'static DeviceConfig,
+    /// Its position in the list.
+    index: u8,
+}
+
+/// A pointer that the device list shares between threads.
+struct Entry(*mut ibv_device);
+
+// SAFETY: the device behind the pointer is never changed or freed.
+unsafe impl Send for Entry {}
+// SAFETY: as above.
+unsafe impl Sync for Entry {}
+
+impl Device {
+    /// Returns the device behind a pointer from C.
+    ///
+    /// # Safety
+    /// `device` is from the device list.
+    pub(crate) unsafe fn of(device: *const ibv_device) -> &'static Self {
+        // SAFETY: the caller's; devices are never freed.
+        &unsafe { Object::<ibv_device, Device>::of(device) }.own
+    }
+
+    /// Returns the GUID, in network order: locally administered, from the position and the address.
+    pub(crate) fn guid(&self) -> u64 {
+        let octets = match self.config.address.to_canonical() {
+            IpAddr::V4(v4) => v4.octets(),
+            IpAddr::V6(v6) => {
+                let [.., a, b, c, d] = v6.octets();
+                [a, b, c, d]
+            }
+        };
+        let [a, b, c, d] = octets;
+        u64::from_ne_bytes([0x02, 0xad, 0xfe, self.index, a, b, c, d])
+    }
+
+    /// Returns the device of the NIC that opening this device opens.
+    pub(crate) fn soft(&self) -> Result<SoftDevice, Refusal> {
+        let address = self.config.address;
+        Ok(match checked_config()?.faults {
+            None => SoftDevice::at(address),
+            Some(faults) => SoftDevice::impaired_at(address, faults),
+        })
+    }
+}
+
+/// Returns the configuration, or the refusal of all calls that need it.
+pub(crate) fn checked_config() -> Result<&'static Config, Refusal> {
+    config().map_err(|error| Refusal::invalid(error.to_string()))
+}
+
+fn entries() -> Result<&'static [Entry], Refusal> {
+    static ENTRIES: OnceLock<Vec<Entry>> = OnceLock::new();
+    let config = checked_config()?;
+    let make = |(index, config)| Entry(make(index as u8, config));
+    Ok(ENTRIES.get_or_init(|| config.devices.iter().enumerate().map(make).collect()))
+}
+
+fn make(index: u8, config: &'static DeviceConfig) -> *mut ibv_device {
+    let name = &config.name;
+    let c = ibv_device {
+        _ops: ibv_device_ops::zeroed(),
+        node_type: IBV_NODE_CA,
+        transport_type: IBV_TRANSPORT_IB,
+        name: text(name),
+        dev_name: text(&format!("uverbs_{name}")),
+        dev_path: text(&format!("/sys/class/infiniband_verbs/uverbs_{name}")),
+        ibdev_path: text(&format!("/sys/class/infiniband/{name}")),
+    };
+    let own = Device {
+        _no_provider: [0; 8],
+        config,
+        index,
+    };
+    Object::create(c, own)
+}
+
+/// Returns a text as an array of C, shortened to fit.
+pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
+    let mut array = [0; N];
+    let room = N - 1;
+    for (to, from) in array[..room].iter_mut().zip(text.bytes()) {
+        *to = from as c_char;
+    }
+    array
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    call::pointer("ibv_get_device_list", || {
+        let entries = entries()?;
+        // The last pointer of the list is NULL.
+        let mut list: Vec<_> = entries.iter().map(|entry| entry.0).collect();
+        list.push(std::ptr::null_mut());
+        if !count.is_null() {
+            // SAFETY: the program passes NULL or the address of a number.
+            unsafe { *count = entries.len() as c_int };
+        }
+        let size = size_of_val(&list[..]);
+        // SAFETY: allocates `size` bytes, more than 0.
+        let copy: *mut *mut ibv_device = unsafe { libc::malloc(size) }.cast();
+        if copy.is_null() {
+            return Err(Refusal::new(libc::ENOMEM, "no memory for the device list"));
+        }
+        // SAFETY: both have `list.len()` pointers, and the copy is new.
+        unsafe { copy.copy_from_nonoverlapping(list.as_ptr(), list.len()) };
+        Ok(copy)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    // SAFETY: `ibv_get_device_list` allocated the list. The devices stay.
+    unsafe { libc::free(list.cast()) };
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    // SAFETY: the program passes a device of the list.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    // SAFETY: the program passes a device of the list.
+    unsafe { Device::of(device) }.index.into()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    // SAFETY: the program passes a device of the list.
+    unsafe { Device::of(device) }.guid()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    c"/sys".as_ptr()
+}
+
+/// Returns the device whose directory in sysfs is `dir` or contains it, and the rest of the path.
+fn device_at(dir: &str) -> Option<(&'static Device, &str)> {
+    let rest = dir.strip_prefix("/sys/class/infiniband/")?;
+    let (name, rest) = rest.split_once('/').unwrap_or((rest, ""));
+    let entries = entries().ok()?;
+    // SAFETY: the pointers are those of the device list.
+    let mut devices = entries.iter().map(|entry| unsafe { Device::of(entry.0) });
+    let device = devices.find(|device| device.config.name == name)?;
+    Some((device, rest))
+}
+
+/// Returns the content of a file in a device's directory of sysfs.
+fn sysfs_file(device: &Device, path: &str) -> Option<String> {
+    let guid = device.guid().to_ne_bytes();
+    Some(match path.trim_matches('/') {
+        "fw_ver" => env!("CARGO_PKG_VERSION").to_owned(),
+        "hca_type" | "board_id" => "adverb".to_owned(),
+        "node_type" => "1: CA".to_owned(),
+        "node_guid" | "sys_image_guid" => {
+            let words = guid
+                .chunks(2)
+                .map(|word| format!("{:02x}{:02x}", word[0], word[1]));
+            words.collect::<Vec<_>>().join(":")
+        }
+        "ports/1/link_layer" => "Ethernet".to_owned(),
+        "ports/1/state" => "4: ACTIVE".to_owned(),
+        "ports/1/pkeys/0" => "0xffff".to_owned(),
+        "ports/1/gid_attrs/types/0" => "RoCE v2".to_owned(),
+        _ => return None,
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_read_sysfs_file(
+    dir: *const c_char,
+    file: *const c_char,
+    buf: *mut c_char,
+    size: usize,
+) -> c_int {
+    call::number("ibv_read_sysfs_file", || {
+        // SAFETY: the program passes two C strings.
+        let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
+        let path = format!("{}/{}", dir.to_string_lossy(), file.to_string_lossy());
+        let content = match device_at(&path) {
+            Some((device, rest)) => sysfs_file(device, rest)
+                .ok_or_else(|| Refusal::new(libc::ENOENT, format!("no such file: {path}")))?,
+            None => std::fs::read_to_string(&path)?,
+        };
+        let content = content.trim_end_matches('\n').as_bytes();
+        let length = content.len().min(size.saturating_sub(1));
+        // SAFETY: the program passes a buffer of `size` bytes; the zero that ends the string fits if any does.
+        unsafe {
+            buf.copy_from_nonoverlapping(content.as_ptr().cast(), length);
+            if size > 0 {
+                *buf.add(length) = 0;
+            }
+        }
+        Ok(length as c_int)
+    })
+}

@@ -1,0 +1,37 @@
+//! The C interface of libibverbs over the user-space NIC, for programs that were built against rdma-core.
+//!
+//! `adverb run -- PROGRAM` loads this library into the program with `LD_PRELOAD`. Its symbols have no version, so they
+//! satisfy every versioned reference to `libibverbs.so.1`, and the global scope is searched before the library that
+//! the program was linked with. Programs reach most operations by exported functions, and the operations of the data
+//! path through tables in the context, the queue pair and the completion queue, which the header's inline functions
+//! read.
+//!
+//! # Layers
+//! [`config`] reads the environment; `call` turns results into errno values and catches panics; `object` pairs
+//! a C structure with its Rust object. There is one file per object: `device` (the list), `context` with its
+//! `tables`, `port`, `pd`, `mr`, `channel`, `cq`, `qp`, `srq`, `ah`, `events`. `convert` translates attributes,
+//! requests and completions, `names` has enumerations as text. `unsupported` has the operations that the user-space
+//! NIC does not have.
+//!
+//! # Rules
+//! * No call prints to stdout, ends the process, or unwinds into C.
+//! * Every operation of the tables is present. A missing feature returns `EOPNOTSUPP`.
+//! * With `ADVERB_EXPLAIN=1`, a refused call prints the reason to stderr, each line once.
+//!
+//! The operations are documented by the manual pages of rdma-core, which this crate follows.
+//!
+//! This crate needs `unsafe` for the objects behind the pointers of C.
+#![allow(unsafe_code)]
+#![allow(dead_code, reason = "the objects that use it follow")]
+
+mod call;
+pub mod config;
+mod context;
+mod convert;
+mod device;
+mod names;
+mod object;
+mod port;
+mod rates;
+mod tables;
+mod unsupported;

@@ -1,0 +1,87 @@
+//! Objects handed to C: a C structure, followed by the Rust object behind it.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::call::Refusal;
+
+/// A C structure and the Rust object behind it. C has a pointer to the structure, at the beginning.
+///
+/// Programs and inline functions of the headers read and write the structure, so it is only accessed by pointer.
+#[repr(C)]
+pub(crate) struct Object<C, R> {
+    c: UnsafeCell<C>,
+    pub(crate) own: R,
+    /// The process that created it. A forked child has a copy, but what it stands for belongs to the parent.
+    creator: u32,
+}
+
+impl<C, R> Object<C, R> {
+    /// Allocates an object; returns the pointer for C.
+    pub(crate) fn create(c: C, own: R) -> *mut C {
+        Box::into_raw(Box::new(Object {
+            c: UnsafeCell::new(c),
+            own,
+            creator: std::process::id(),
+        }))
+        .cast()
+    }
+
+    /// Returns the object behind a pointer from C.
+    ///
+    /// # Safety
+    /// `c` was returned by [`Object::create`] of the same type, and the object is not destroyed within `'a`.
+    #[inline]
+    pub(crate) unsafe fn of<'a>(c: *const C) -> &'a Self {
+        // SAFETY: the structure is the first member of the object, which lives long enough.
+        unsafe { &*c.cast::<Self>() }
+    }
+
+    /// Returns the pointer for C.
+    pub(crate) const fn as_c(&self) -> *mut C {
+        self.c.get()
+    }
+
+    /// Frees the object. In a forked child this has no effect on the parent's.
+    ///
+    /// # Safety
+    /// As for [`Object::of`]; and nothing uses the object any more.
+    pub(crate) unsafe fn destroy(c: *mut C) {
+        // SAFETY: `create` made the box, and the caller guarantees that it is freed once.
+        let object = unsafe { Box::from_raw(c.cast::<Self>()) };
+        if object.creator != std::process::id() {
+            std::mem::forget(object);
+        }
+    }
+}
+
+/// Number of objects that use this one, so that it cannot be destroyed.
+#[derive(Debug, Default)]
+pub(crate) struct Users(AtomicU32);
+
+impl Users {
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn remove(&self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Checks that no object uses this one.
+    pub(crate) fn check_none(&self, what: &str) -> Result<(), Refusal> {
+        match self.0.load(Ordering::Acquire) {
+            0 => Ok(()),
+            n => Err(Refusal::new(
+                libc::EBUSY,
+                format!("{what}: {n} objects still use it"),
+            )),
+        }
+    }
+}
+
+/// Locks a mutex. A panic while it was locked leaves its data usable.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

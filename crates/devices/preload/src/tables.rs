@@ -1,0 +1,52 @@
+//! The operation tables of a context, which the header's inline functions call through.
+
+use adverb_abi::verbs_context;
+
+use crate::port;
+use crate::unsupported as no;
+
+/// Fills the tables of a context. Each operation is present.
+pub(crate) fn fill(c: &mut verbs_context) {
+    fill_context(c);
+    c.query_port = Some(port::query_port);
+    c.advise_mr = no::advise_mr();
+    c.alloc_null_mr = no::alloc_null_mr();
+    c.read_counters = no::read_counters();
+    c.attach_counters_point_flow = no::attach_counters_point_flow();
+    c.create_counters = no::create_counters();
+    c.destroy_counters = no::destroy_counters();
+    c.reg_dm_mr = no::reg_dm_mr();
+    c.alloc_dm = no::alloc_dm();
+    c.free_dm = no::free_dm();
+    c.modify_flow_action_esp = no::modify_flow_action_esp();
+    c.destroy_flow_action = no::destroy_flow_action();
+    c.create_flow_action_esp = no::create_flow_action_esp();
+    c.modify_qp_rate_limit = no::modify_qp_rate_limit();
+    c.alloc_parent_domain = no::alloc_parent_domain();
+    c.dealloc_td = no::dealloc_td();
+    c.alloc_td = no::alloc_td();
+    c.modify_cq = no::modify_cq();
+    c.post_srq_ops = no::post_srq_ops();
+    c.destroy_rwq_ind_table = no::destroy_rwq_ind_table();
+    c.create_rwq_ind_table = no::create_rwq_ind_table();
+    c.destroy_wq = no::destroy_wq();
+    c.modify_wq = no::modify_wq();
+    c.create_wq = no::create_wq();
+    c.query_rt_values = no::query_rt_values();
+    c.query_device_ex = no::query_device_ex();
+    c.ibv_destroy_flow = no::destroy_flow();
+    c.ibv_create_flow = no::create_flow();
+    c.open_qp = no::open_qp();
+    c.get_srq_num = no::get_srq_num();
+    c.create_srq_ex = no::create_srq_ex();
+    c.open_xrcd = no::open_xrcd();
+    c.close_xrcd = no::close_xrcd();
+}
+
+/// The operations that have been there since the first version.
+fn fill_context(c: &mut verbs_context) {
+    let ops = &mut c.context.ops;
+    ops.alloc_mw = no::alloc_mw();
+    ops.bind_mw = no::bind_mw();
+    ops.dealloc_mw = no::dealloc_mw();
+}

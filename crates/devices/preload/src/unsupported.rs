@@ -1,0 +1,143 @@
+//! Operations that the user-space NIC does not have. Each has the errno of the manual pages, `EOPNOTSUPP`.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use adverb_abi::Unused;
+
+use crate::call::{self, Refusal};
+
+/// Makes functions that return an operation for a table. `status` operations return the errno, `object` operations
+/// `NULL`. They do not look at their arguments, so they suit every signature.
+macro_rules! unsupported {
+    ($($kind:ident $name:ident: $reason:literal,)*) => {
+        $(
+            pub(crate) const fn $name() -> Unused {
+                unsupported!(@$kind $name $reason);
+                // SAFETY: with the calling conventions of C on Linux a function may ignore arguments, and its result
+                // is in the register where a caller of this operation expects it.
+                Some(unsafe { std::mem::transmute::<*const (), unsafe extern "C" fn()>(operation as *const ()) })
+            }
+        )*
+    };
+    (@status $name:ident $reason:literal) => {
+        extern "C" fn operation() -> c_int {
+            call::status(stringify!($name), || Err(Refusal::unsupported($reason)))
+        }
+    };
+    (@object $name:ident $reason:literal) => {
+        extern "C" fn operation() -> *mut c_void {
+            call::pointer(stringify!($name), || Err(Refusal::unsupported($reason)))
+        }
+    };
+}
+
+unsupported! {
+    status advise_mr: "the device does not prefetch memory",
+    object alloc_null_mr: "the device has no null memory region",
+    status read_counters: "the device has no flow counters",
+    status attach_counters_point_flow: "the device has no flow counters",
+    object create_counters: "the device has no flow counters",
+    status destroy_counters: "the device has no flow counters",
+    object reg_dm_mr: "the device has no memory of its own",
+    object alloc_dm: "the device has no memory of its own",
+    status free_dm: "the device has no memory of its own",
+    status modify_flow_action_esp: "the device does not steer flows",
+    status destroy_flow_action: "the device does not steer flows",
+    object create_flow_action_esp: "the device does not steer flows",
+    status modify_qp_rate_limit: "the device does not pace queue pairs",
+    object alloc_parent_domain: "the device has no parent domains",
+    status dealloc_td: "the device has no thread domains",
+    object alloc_td: "the device has no thread domains",
+    status modify_cq: "the device does not moderate completion events",
+    status post_srq_ops: "the device does not match tags",
+    status destroy_rwq_ind_table: "the device has no work queues",
+    object create_rwq_ind_table: "the device has no work queues",
+    status destroy_wq: "the device has no work queues",
+    status modify_wq: "the device has no work queues",
+    object create_wq: "the device has no work queues",
+    status query_rt_values: "the device has no clock of its own",
+    status query_device_ex: "the device has only the attributes of ibv_query_device",
+    status destroy_flow: "the device does not steer flows",
+    object create_flow: "the device does not steer flows",
+    object open_qp: "the device has no XRC queue pairs",
+    status get_srq_num: "the device has no XRC shared receive queues",
+    object create_srq_ex: "the device has no XRC or tag-matching shared receive queues",
+    object open_xrcd: "the device has no XRC domains",
+    status close_xrcd: "the device has no XRC domains",
+    object alloc_mw: "the device has no memory windows",
+    status bind_mw: "the device has no memory windows",
+    status dealloc_mw: "the device has no memory windows",
+}
+
+/// Makes exported functions that are not supported.
+macro_rules! unsupported_exports {
+    ($($kind:ident $name:ident: $reason:literal,)*) => {
+        $(unsupported_exports!(@$kind $name $reason);)*
+    };
+    (@status $name:ident $reason:literal) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> c_int {
+            call::status(stringify!($name), || Err(Refusal::unsupported($reason)))
+        }
+    };
+    (@object $name:ident $reason:literal) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> *mut c_void {
+            call::pointer(stringify!($name), || Err(Refusal::unsupported($reason)))
+        }
+    };
+    (@none $name:ident $reason:literal) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() {
+            call::status(stringify!($name), || Err(Refusal::unsupported($reason)));
+        }
+    };
+}
+
+unsupported_exports! {
+    object ibv_import_device: "devices of other processes cannot be imported",
+    object ibv_import_pd: "protection domains of other processes cannot be imported",
+    none ibv_unimport_pd: "protection domains of other processes cannot be imported",
+    object ibv_import_mr: "memory regions of other processes cannot be imported",
+    none ibv_unimport_mr: "memory regions of other processes cannot be imported",
+    object ibv_import_dm: "the device has no memory of its own",
+    none ibv_unimport_dm: "the device has no memory of its own",
+    object ibv_reg_dmabuf_mr: "the device cannot access memory of other devices (dma-buf)",
+    status ibv_query_ece: "the device has no enhanced connection establishment",
+    status ibv_set_ece: "the device has no enhanced connection establishment",
+}
+
+/// Returns whether data arrives in order: not guaranteed.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_query_qp_data_in_order() -> c_int {
+    0
+}
+
+/// Registers a provider. Those of real devices are not loaded while this library replaces libibverbs.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_register_driver(_name: *const c_char, _init: *const c_void) {}
+
+/// Whether `ibv_fork_init` has been called has no effect: registered memory stays mapped in the parent, and a child
+/// that writes to it gets its own copy.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_fork_init() -> c_int {
+    0
+}
+
+/// `IBV_FORK_UNNEEDED`.
+const FORK_UNNEEDED: c_int = 2;
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_is_fork_initialized() -> c_int {
+    FORK_UNNEEDED
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_dontfork_range(_base: *mut c_void, _size: usize) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_dofork_range(_base: *mut c_void, _size: usize) -> c_int {
+    0
+}

@@ -1,0 +1,86 @@
+//! `ibv_devices` and `ibv_devinfo` of rdma-core list the configured devices.
+
+#![allow(missing_docs, reason = "a test program")]
+
+mod common;
+
+use common::{installed, over_adverb, printed};
+
+const PACKAGE: &str = "ibverbs-utils";
+
+#[test]
+fn ibv_devices_lists_the_configured_devices() {
+    let Some(program) = installed("ibv_devices", PACKAGE) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let list = |devices: &str| {
+        let mut command = over_adverb(&program, folder.path());
+        let output = command.env("ADVERB_RUN_DEVICES", devices).output().unwrap();
+        let text = printed(&output);
+        let rows = text
+            .lines()
+            .skip(2)
+            .map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
+        rows.collect::<Vec<_>>()
+    };
+    assert_eq!(list(""), ["adverb0 02adfe007f000001"]);
+    assert_eq!(
+        list("a,b=127.0.0.2"),
+        ["a 02adfe007f000001", "b 02adfe017f000002"]
+    );
+}
+
+#[test]
+fn ibv_devinfo_shows_an_active_roce_port() {
+    let Some(program) = installed("ibv_devinfo", PACKAGE) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = over_adverb(program, folder.path());
+    let output = command
+        .arg("-v")
+        .env("ADVERB_RUN_ADDRESS", "127.0.0.5")
+        .env("ADVERB_RUN_MTU", "1024")
+        .output();
+    let text = printed(&output.unwrap());
+    let rows: Vec<_> = text
+        .lines()
+        .map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    for row in [
+        "hca_id: adverb0",
+        "state: PORT_ACTIVE (4)",
+        "active_mtu: 1024 (3)",
+        "port_lid: 5",
+        "link_layer: Ethernet",
+        "GID[ 0]: ::ffff:127.0.0.5, RoCE v2",
+    ] {
+        assert!(
+            rows.iter().any(|found| found == row),
+            "no row '{row}' in\n{text}"
+        );
+    }
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "files remain"
+    );
+}
+
+#[test]
+fn an_invalid_variable_is_named_on_stderr_and_there_is_no_device() {
+    let Some(program) = installed("ibv_devices", PACKAGE) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let output = over_adverb(program, folder.path())
+        .env("ADVERB_RUN_ADDRESS", "here")
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let expected =
+        "adverb: invalid ADVERB_RUN_ADDRESS 'here': expected an IP address of this host\n";
+    assert!(errors.starts_with(expected), "{errors}");
+    assert!(!output.status.success());
+}
