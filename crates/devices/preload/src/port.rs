@@ -233,8 +233,8 @@ unsafe extern "C" fn _ibv_query_gid_table(
                     &found,
                     entries.cast::<u8>().add(index as usize * size),
                     size,
-                )
-            };
+                );
+            }
             count += 1;
         }
         Ok(())

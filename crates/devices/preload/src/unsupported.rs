@@ -2,20 +2,20 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use adverb_abi::Unused;
-
 use crate::call::{self, Refusal};
 
-/// Makes functions that return an operation for a table. `status` operations return the errno, `object` operations
-/// `NULL`. They do not look at their arguments, so they suit every signature.
+/// Makes functions that return an operation for a table, of the type `F` that the table needs. `status` operations
+/// return the errno, `object` operations `NULL`.
 macro_rules! unsupported {
     ($($kind:ident $name:ident: $reason:literal,)*) => {
         $(
-            pub(crate) const fn $name() -> Unused {
+            pub(crate) fn $name<F>() -> Option<F> {
                 unsupported!(@$kind $name $reason);
-                // SAFETY: with the calling conventions of C on Linux a function may ignore arguments, and its result
-                // is in the register where a caller of this operation expects it.
-                Some(unsafe { std::mem::transmute::<*const (), unsafe extern "C" fn()>(operation as *const ()) })
+                let operation = operation as *const ();
+                assert_eq!(size_of::<F>(), size_of_val(&operation));
+                // SAFETY: `F` is a function pointer of a table. With the calling conventions of C on Linux a
+                // function may ignore arguments, and its result is where a caller of this operation expects it.
+                Some(unsafe { std::mem::transmute_copy::<*const (), F>(&operation) })
             }
         )*
     };
