@@ -60,4 +60,4 @@ pub use shm::notify::Armed;
 pub use srq::SoftSrq;
 #[cfg(feature = "testing")]
 pub use udp::Fault;
-pub use udp::{host_addresses, interface_index};
+pub use udp::{CAPTURE_VARIABLE, create_capture, host_addresses, interface_index};

@@ -215,22 +215,32 @@ pub fn emit(
     };
     let length = packet.emit(body)?;
     let length = icrc::seal(&flow, ip.unseen(), body, length)?;
+    put_headers(ip, (source_port, ROCE_PORT), length, headers);
+    Ok(front + length)
+}
+
+/// Returns a datagram with IP and UDP header, the latter with these source and destination ports. Sets the lengths in
+/// `ip`.
+pub fn datagram(ip: &Ip, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; ip.length() + udp::LEN];
+    put_headers(ip, ports, payload.len(), &mut bytes);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// Writes the headers before a payload of `length` bytes; `out` has their length.
+fn put_headers(ip: &Ip, (source, destination): (u16, u16), length: usize, out: &mut [u8]) {
     let udp = Udp {
-        source: source_port,
-        destination: ROCE_PORT,
+        source,
+        destination,
         length: (udp::LEN + length) as u16,
         checksum: 0,
     };
-    let (at_ip, at_udp) = headers.split_at_mut(ip.length());
+    let total_length = (out.len() + length) as u16;
+    let (at_ip, at_udp) = out.split_at_mut(ip.length());
     at_udp.copy_from_slice(&udp.to_bytes());
     match *ip {
-        Ip::V4(ip) => at_ip.copy_from_slice(
-            &Ipv4 {
-                total_length: (front + length) as u16,
-                ..ip
-            }
-            .to_bytes(),
-        ),
+        Ip::V4(ip) => at_ip.copy_from_slice(&Ipv4 { total_length, ..ip }.to_bytes()),
         Ip::V6(ip) => at_ip.copy_from_slice(
             &Ipv6 {
                 payload_length: udp.length,
@@ -239,5 +249,4 @@ pub fn emit(
             .to_bytes(),
         ),
     }
-    Ok(front + length)
 }

@@ -1,13 +1,11 @@
 //! Writes captures in the classic pcap format with nanoseconds, for tcpdump and Wireshark.
 
 use std::io::{self, Write};
-
-use adverb_units::Time;
+use std::time::Duration;
 
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
 const VERSION: [u16; 2] = [2, 4];
 const SNAP_LENGTH: u32 = 65_535;
-const NS_PER_S: u64 = 1_000_000_000;
 
 /// The header at the beginning of each frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,19 +47,22 @@ impl<W: Write> PcapWriter<W> {
         Ok(PcapWriter { out })
     }
 
-    /// Adds a frame, captured at `at`.
+    /// Continues a capture: `out` has its header.
+    pub const fn appending(out: W) -> Self {
+        PcapWriter { out }
+    }
+
+    /// Adds a frame, captured at `at` after 1970.
     ///
     /// # Errors
     /// Those of `out`, or a frame longer than 65535 B.
-    pub fn write(&mut self, at: Time, frame: &[u8]) -> io::Result<()> {
+    pub fn write(&mut self, at: Duration, frame: &[u8]) -> io::Result<()> {
         let length = u32::try_from(frame.len()).ok();
         let length = length.filter(|&n| n <= SNAP_LENGTH).ok_or_else(|| {
             let text = format!("frame of {} B exceeds {SNAP_LENGTH} B", frame.len());
             io::Error::new(io::ErrorKind::InvalidInput, text)
         })?;
-        let ns = at.as_ps() / 1_000;
-        let seconds = (ns / NS_PER_S) as u32;
-        for word in [seconds, (ns % NS_PER_S) as u32, length, length] {
+        for word in [at.as_secs() as u32, at.subsec_nanos(), length, length] {
             self.out.write_all(&word.to_le_bytes())?;
         }
         self.out.write_all(frame)

@@ -4,8 +4,8 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use adverb_units::Time;
 use adverb_wire::ipv4::{Fragmentation, Unseen};
 use adverb_wire::pcap::{LinkType, PcapWriter};
 use adverb_wire::{Flow, Frame, Ip, Opcode, frame, icrc};
@@ -104,7 +104,7 @@ fn a_capture_of_them_holds_the_same_frames() {
     let records = common::records(CAPTURE);
     let mut pcap = PcapWriter::new(vec![], LinkType::Ethernet).unwrap();
     for frame in &records {
-        pcap.write(Time::from_ps(1_500_000_000_000), frame).unwrap();
+        pcap.write(Duration::from_millis(1500), frame).unwrap();
     }
     let written = pcap.into_inner();
     assert_eq!(common::records(&written), records);

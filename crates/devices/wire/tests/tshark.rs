@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use adverb_units::Time;
 use adverb_wire::bth::BthFlags;
 use adverb_wire::pcap::{LinkType, PcapWriter};
 use adverb_wire::{Extension, Frame, Opcode, Packet, Service, frame};
@@ -145,8 +145,7 @@ fn write(path: &Path, frames: &[Vec<u8>]) {
     let file = BufWriter::new(File::create(path).unwrap());
     let mut pcap = PcapWriter::new(file, LinkType::Raw).unwrap();
     for (n, bytes) in frames.iter().enumerate() {
-        pcap.write(Time::from_ps(n as u64 * 1_000_000), bytes)
-            .unwrap();
+        pcap.write(Duration::from_micros(n as u64), bytes).unwrap();
     }
     pcap.into_inner().flush().unwrap();
 }

@@ -4,11 +4,13 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use adverb_verbs::{Gid, Impairment, OpenError, PathMtu};
 use rustix::event::epoll;
 
 use super::address;
+use super::capture::Capture;
 use super::delayed_ack::DelayedAcks;
 use super::socket::RoceSocket;
 use crate::shm::layout::MAX_SLOTS;
@@ -77,7 +79,12 @@ impl UdpAddress {
         let ip = self.ip;
         let own = SocketAddr::new(ip, address::udp_port(slot));
         let device = format!("soft@{ip}");
-        match Bound::new(own, self) {
+        let capture = Capture::from_env().map_err(|source| OpenError::System {
+            device: device.clone(),
+            action: "capture its packets".into(),
+            source,
+        })?;
+        match Bound::new(own, self, capture) {
             Ok(bound) => Ok(Some(bound)),
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(None),
             Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => Err(OpenError::Unavailable {
@@ -107,8 +114,9 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    fn new(own: SocketAddr, address: UdpAddress) -> io::Result<Self> {
-        let socket = RoceSocket::bind(own)?;
+    fn new(own: SocketAddr, address: UdpAddress, capture: Option<Capture>) -> io::Result<Self> {
+        let mut socket = RoceSocket::bind(own)?;
+        socket.capture_to(capture.map(Arc::new));
         let groups = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Bound {
             own,

@@ -22,6 +22,7 @@
 
 mod address;
 mod binding;
+mod capture;
 mod datagram_table;
 mod datagrams;
 mod delayed_ack;
@@ -55,6 +56,7 @@ use adverb_wire::ipv4::Unseen;
 pub(crate) use address::ip_of;
 pub use address::{host_addresses, interface_index};
 pub(crate) use binding::{Bound, UdpAddress, UdpPeers};
+pub use capture::{CAPTURE_VARIABLE, create_capture};
 pub(crate) use datagram_table::is_udp_handle;
 use datagrams::receive_grh;
 use delayed_ack::Caller;
@@ -228,7 +230,8 @@ impl Udp {
             return Ok(());
         }
         let join = move || RoceSocket::join(ip, own);
-        let socket = host.tasks().run(host.wake(), join)?;
+        let mut socket = host.tasks().run(host.wake(), join)?;
+        socket.capture_to(self.socket.capture().cloned());
         watch(&self.groups, &socket)?;
         // If another thread was faster, its socket is replaced.
         self.driver().datagrams.groups.open(qpn, ip, socket);

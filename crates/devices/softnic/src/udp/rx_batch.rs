@@ -63,6 +63,9 @@ impl RxBatch {
         self.at = socket.at();
         // On an error nothing is waiting, or the network reported a failure, which retransmission handles.
         self.received = socket.receive(&mut self.bytes).ok();
+        if let Some(capture) = socket.capture() {
+            capture.received(self.datagrams());
+        }
         self.received.is_some()
     }
 

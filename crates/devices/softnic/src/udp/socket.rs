@@ -22,6 +22,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use adverb_verbs::TrafficClass;
@@ -31,6 +32,7 @@ use rustix::net::{
 };
 
 use super::address::interface_index;
+use super::capture::{Capture, Numbering};
 use super::filter;
 use super::message_header::{Control, EMPTY, SocketName, header};
 
@@ -74,6 +76,7 @@ pub(super) struct RoceSocket {
     is_unchecked: AtomicBool,
     /// Traffic class that is set.
     class: AtomicU8,
+    capture: Option<Arc<Capture>>,
 }
 
 impl RoceSocket {
@@ -177,7 +180,17 @@ impl RoceSocket {
             gso_size: AtomicUsize::new(0),
             is_unchecked: AtomicBool::new(false),
             class: AtomicU8::new(0),
+            capture: None,
         })
+    }
+
+    /// Adds all packets to a capture from now on.
+    pub(super) fn capture_to(&mut self, capture: Option<Arc<Capture>>) {
+        self.capture = capture;
+    }
+
+    pub(super) fn capture(&self) -> Option<&Arc<Capture>> {
+        self.capture.as_ref()
     }
 
     /// Returns the size of the receive buffer in bytes.
@@ -190,7 +203,20 @@ impl RoceSocket {
     /// # Errors
     /// The kernel's; no datagram was sent. [`refuses_gso`] returns whether GSO would fail again.
     pub(super) fn send(&self, to: Remote, contents: &[u8], segment: usize) -> io::Result<()> {
-        let Remote { to, class } = to;
+        self.send_batch(to, contents, segment)?;
+        if let Some(capture) = &self.capture {
+            capture.sent((self.at, to), contents, (segment, Numbering::Counted));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn send_batch(
+        &self,
+        Remote { to, class }: Remote,
+        contents: &[u8],
+        segment: usize,
+    ) -> io::Result<()> {
         self.set_traffic_class(class)?;
         let is_one = contents.len() <= segment;
         if !is_one {
@@ -229,6 +255,20 @@ impl RoceSocket {
     /// # Errors
     /// The kernel's, for the first datagram.
     pub(super) fn send_unbatched(
+        &self,
+        to: Remote,
+        contents: &[u8],
+        segment: usize,
+    ) -> io::Result<usize> {
+        let count = self.send_each(to, contents, segment)?;
+        if let Some(capture) = &self.capture {
+            let sent = &contents[..contents.len().min(count * segment)];
+            capture.sent((self.at, to), sent, (segment, Numbering::Zero));
+        }
+        Ok(count)
+    }
+
+    fn send_each(
         &self,
         Remote { to, class }: Remote,
         contents: &[u8],

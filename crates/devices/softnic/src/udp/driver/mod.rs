@@ -287,6 +287,9 @@ impl Driver {
         counters.extend(self.drops.by_name());
         counters.insert("drop_at_socket".to_owned(), self.tx.socket().dropped());
         counters.insert("send_err".to_owned(), self.tx.refused);
+        if let Some(capture) = self.tx.socket().capture() {
+            counters.insert("not_captured_pkts".to_owned(), capture.missing());
+        }
         let impaired = self.tx.impaired().map(FaultInjector::counters);
         counters.extend(impaired.into_iter().flatten());
         counters
