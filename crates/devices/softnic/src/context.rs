@@ -15,7 +15,7 @@ use crate::channel::SoftChannel;
 use crate::cq::{MAX_CQE, SoftCq};
 use crate::domain::{Handle, SoftPd};
 use crate::engine::Engine;
-use crate::memory::{MAX_MR_SIZE, SoftMr};
+use crate::memory::{MAX_MR_SIZE, Registration, SoftMr};
 use crate::port::Port;
 use crate::qp::{MAX_RD_ATOM, SoftQp};
 use crate::shm::dir::DirPath;
@@ -36,6 +36,18 @@ pub(crate) const MAX_INLINE: u32 = 1024;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoftDevice {
     at: Option<At>,
+    memory: NewMemory,
+}
+
+/// Where regions are that a program asks the device to allocate.
+#[derive(Clone, Copy, Debug, Default)]
+enum NewMemory {
+    /// In files of shared memory.
+    #[default]
+    Files,
+    /// In private memory of the process, which is registered.
+    #[cfg(feature = "testing")]
+    Private,
 }
 
 /// The address of the UDP port, and the peers that it reaches.
@@ -66,6 +78,16 @@ impl SoftDevice {
         let ip = ip.to_canonical();
         SoftDevice {
             at: Some(At { ip, peers }),
+            ..SoftDevice::default()
+        }
+    }
+
+    /// The same device, whose regions are private memory of the process, registered as a program would register its own.
+    #[cfg(feature = "testing")]
+    pub fn with_private_memory(self) -> Self {
+        SoftDevice {
+            memory: NewMemory::Private,
+            ..self
         }
     }
 }
@@ -299,7 +321,12 @@ impl Context for SoftContext {
         if !Arc::ptr_eq(&pd.handle, &self.handle) {
             return Err(RegisterError::Foreign);
         }
-        SoftMr::new(&self.handle.port, pd.number, length, access)
+        let port = &self.handle.port;
+        match self.device.memory {
+            NewMemory::Files => SoftMr::new(port, pd.number, length, access),
+            #[cfg(feature = "testing")]
+            NewMemory::Private => SoftMr::in_private_memory(port, pd.number, length, access),
+        }
     }
 
     fn create_qp(&self, pd: &SoftPd, init: &QpInit<'_, SoftCq>) -> Result<SoftQp, CreateError> {
@@ -372,6 +399,54 @@ impl SoftContext {
 }
 
 impl SoftContext {
+    /// Registers memory that the program already has, as `ibv_reg_mr` does. Requests name its bytes by their addresses.
+    ///
+    /// # Safety
+    /// While the region exists, this process and its peers read the range at any time, and write it if `access` allows
+    /// that. The range may be unmapped or moved before the region is dropped; then the region must not be accessed
+    /// by [`MemoryRegion::read`], [`MemoryRegion::write`], [`MemoryRegion::load`] or local requests.
+    ///
+    /// # Errors
+    /// [`RegisterError::Fault`] if the process does not have the whole range, or must not access it.
+    pub unsafe fn register(
+        &self,
+        pd: &SoftPd,
+        addr: *mut u8,
+        length: Bytes,
+        access: AccessFlags,
+    ) -> Result<SoftMr, RegisterError> {
+        let iova = addr.expose_provenance() as u64;
+        // SAFETY: as the caller promises.
+        unsafe { self.register_iova(pd, (addr, iova), length, access) }
+    }
+
+    /// The same, but requests name the first byte by the address `iova`, as with `ibv_reg_mr_iova`; 0 makes the region
+    /// zero-based.
+    ///
+    /// # Safety
+    /// As for [`SoftContext::register`].
+    ///
+    /// # Errors
+    /// As for [`SoftContext::register`].
+    pub unsafe fn register_iova(
+        &self,
+        pd: &SoftPd,
+        (addr, iova): (*mut u8, u64),
+        length: Bytes,
+        access: AccessFlags,
+    ) -> Result<SoftMr, RegisterError> {
+        if !Arc::ptr_eq(&pd.handle, &self.handle) {
+            return Err(RegisterError::Foreign);
+        }
+        let memory = Registration {
+            base: addr,
+            length,
+            iova,
+            access,
+        };
+        SoftMr::of_program(&self.handle.port, pd.number, &memory)
+    }
+
     fn check_domain(&self, pd: &SoftPd) -> Result<(), CreateError> {
         if Arc::ptr_eq(&pd.handle, &self.handle) {
             return Ok(());

@@ -39,6 +39,7 @@ mod engine;
 mod idle;
 mod memory;
 mod port;
+mod program_memory;
 mod qp;
 mod recv_queue;
 mod requester;

@@ -1,75 +1,143 @@
-//! Memory regions, each allocated in a file of shared memory.
+//! Memory regions: each allocated in a file of shared memory, or memory that the program already has.
 
+use std::io;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use adverb_units::Bytes;
 use adverb_verbs::{AccessFlags, Lkey, MemoryAccessError, MemoryRegion, RegisterError, Rkey, Sge};
 
+use rustix::io::Errno;
+
 use crate::idle;
 use crate::port::{Port, TableEntry, random_u64, remedy};
+use crate::program_memory::fault_in;
 use crate::shm::copy::place;
-use crate::shm::layout::{MAX_MR, MR_INDEX_BITS};
-use crate::shm::regions::LocalRegion;
+use crate::shm::layout::{MAX_MR, MR_INDEX_BITS, PROGRAM_MEMORY};
+use crate::shm::regions::{LocalRegion, ProgramMemory};
 use crate::shm::segment::{Mapping, Population, release, reserve};
 use crate::shm::sync::lock;
 
 /// Maximum size of a region.
 pub(crate) const MAX_MR_SIZE: Bytes = Bytes::mib(256 * 1024);
 
-/// A memory region of the user-space NIC, with its memory. Dropping it deregisters and frees it.
+/// A memory region of the user-space NIC. Dropping it deregisters it, and frees its memory if it was allocated with it.
 #[derive(Debug)]
 pub struct SoftMr {
     port: Arc<Port>,
     region: Arc<LocalRegion>,
     index: u32,
     key: u32,
-    file: u32,
-    length: u64,
+    /// Address by which requests name the first byte.
+    addr: u64,
+    /// Number of its file; `None` if it is memory that the program already had.
+    file: Option<u32>,
+}
+
+/// Memory of the program, to be registered.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    pub(crate) base: *mut u8,
+    pub(crate) length: Bytes,
+    /// Address by which requests name the first byte.
+    pub(crate) iova: u64,
+    pub(crate) access: AccessFlags,
 }
 
 impl SoftMr {
+    /// Allocates memory.
     pub(crate) fn new(
         port: &Arc<Port>,
         pd: u32,
         length: Bytes,
         access: AccessFlags,
     ) -> Result<Self, RegisterError> {
-        if length.get() == 0 || length > MAX_MR_SIZE {
-            return Err(RegisterError::Length {
-                length,
-                max: MAX_MR_SIZE,
+        check(length, access)?;
+        let file = port.next_serial();
+        let made = allocate(port, file, length)
+            .map_err(|source| no_room(port, length, source))
+            .and_then(|mapping| {
+                let addr = mapping.base().expose_provenance() as u64;
+                let memory = (LocalRegion::File(mapping), addr);
+                Self::enter(port, pd, memory, (Some(file), access))
             });
-        }
-        if !access.is_consistent() {
-            return Err(RegisterError::Access { access });
-        }
+        made.inspect_err(|_| port.dir.remove(port.slot, &format!("m{file}")))
+    }
+
+    /// Registers memory that the program already has.
+    pub(crate) fn of_program(
+        port: &Arc<Port>,
+        pd: u32,
+        memory: &Registration,
+    ) -> Result<Self, RegisterError> {
+        let &Registration {
+            base,
+            length,
+            iova,
+            access,
+        } = memory;
+        check(length, access)?;
+        let addr = base.expose_provenance() as u64;
+        let fault = |source| RegisterError::Fault {
+            addr,
+            length,
+            access,
+            source,
+        };
+        let ends = [addr, iova].map(|first| first.checked_add(length.get()));
+        let ([Some(end), Some(_)], Some(base)) = (ends, NonNull::new(base)) else {
+            return Err(fault(Errno::FAULT.into()));
+        };
+        fault_in(&(addr..end), access).map_err(fault)?;
+        let memory = ProgramMemory::new(base, length.get() as usize);
+        let memory = (LocalRegion::Program(memory), iova);
+        Self::enter(port, pd, memory, (None, access))
+    }
+
+    /// Registers new private memory.
+    #[cfg(feature = "testing")]
+    pub(crate) fn in_private_memory(
+        port: &Arc<Port>,
+        pd: u32,
+        length: Bytes,
+        access: AccessFlags,
+    ) -> Result<Self, RegisterError> {
+        check(length, access)?;
+        let mapping =
+            Mapping::private(length.get()).map_err(|source| no_room(port, length, source))?;
+        let addr = mapping.base().expose_provenance() as u64;
+        Self::enter(
+            port,
+            pd,
+            (LocalRegion::Private(mapping), addr),
+            (None, access),
+        )
+    }
+
+    /// Makes a table entry for a region whose first byte requests name by `addr`.
+    fn enter(
+        port: &Arc<Port>,
+        pd: u32,
+        (region, addr): (LocalRegion, u64),
+        (file, access): (Option<u32>, AccessFlags),
+    ) -> Result<Self, RegisterError> {
         let exhausted = RegisterError::Exhausted {
             limit: MAX_MR.into(),
         };
         let index = lock(&port.mr_indices).take().ok_or(exhausted)?;
-        let file = port.next_serial();
-        let made = allocate(port, index, file, length);
-        let (mapping, tag) = made.map_err(|source| {
-            port.dir.remove(port.slot, &format!("m{file}"));
+        let reserved = port.reserve_entry(TableEntry::Mr(index));
+        let tag = reserved.and_then(|()| random_tag()).map_err(|source| {
             lock(&port.mr_indices).give(index);
-            RegisterError::Memory {
-                length,
-                place: port.dir.path().display().to_string(),
-                remedy: remedy(&port.dir, &source)
-                    .trim_start_matches("; ")
-                    .to_owned(),
-                source,
-            }
+            no_room(port, Bytes::new(region.length()), source)
         })?;
-        let region = Arc::new(LocalRegion { mapping });
         let mr = SoftMr {
             port: port.clone(),
-            region,
+            region: Arc::new(region),
             index,
             key: tag << MR_INDEX_BITS | index,
+            addr,
             file,
-            length: length.get(),
         };
         mr.publish(pd, access);
         Ok(mr)
@@ -80,38 +148,69 @@ impl SoftMr {
     fn publish(&self, pd: u32, access: AccessFlags) {
         lock(&self.port.regions).insert(self.index, &self.region);
         let entry = self.port.mr_entry(self.index);
-        entry.addr.store(self.addr(), Ordering::Relaxed);
-        entry.length.store(self.length, Ordering::Relaxed);
+        let base = self.region.base().expose_provenance() as u64;
+        entry.addr.store(self.addr, Ordering::Relaxed);
+        (entry.shift).store(base.wrapping_sub(self.addr), Ordering::Relaxed);
+        entry.length.store(self.region.length(), Ordering::Relaxed);
         entry.access.store(access.bits(), Ordering::Relaxed);
-        entry.file.store(self.file.into(), Ordering::Relaxed);
+        let file = self.file.map_or(PROGRAM_MEMORY, u64::from);
+        entry.file.store(file, Ordering::Relaxed);
         entry.pd.store(pd, Ordering::Relaxed);
         entry.key.store(self.key, Ordering::Release);
     }
 
     fn check(&self, offset: u64, length: u64) -> Result<*mut u8, MemoryAccessError> {
         let end = offset.checked_add(length);
-        if end.is_some_and(|end| end <= self.length) {
-            Ok(self.region.mapping.base().wrapping_add(offset as usize))
+        if end.is_some_and(|end| end <= self.region.length()) {
+            Ok(self.region.base().wrapping_add(offset as usize))
         } else {
             Err(MemoryAccessError {
                 offset,
                 length,
-                region: Bytes::new(self.length),
+                region: self.length(),
             })
         }
     }
 }
 
-/// Creates the file and its mapping, and a random key tag.
-fn allocate(port: &Port, index: u32, file: u32, length: Bytes) -> std::io::Result<(Mapping, u32)> {
-    port.reserve_entry(TableEntry::Mr(index))?;
+/// Checks what any region has to fulfil.
+fn check(length: Bytes, access: AccessFlags) -> Result<(), RegisterError> {
+    if length.get() == 0 || length > MAX_MR_SIZE {
+        return Err(RegisterError::Length {
+            length,
+            max: MAX_MR_SIZE,
+        });
+    }
+    if !access.is_consistent() {
+        return Err(RegisterError::Access { access });
+    }
+    Ok(())
+}
+
+fn no_room(port: &Port, length: Bytes, source: io::Error) -> RegisterError {
+    RegisterError::Memory {
+        length,
+        place: port.dir.path().display().to_string(),
+        remedy: remedy(&port.dir, &source)
+            .trim_start_matches("; ")
+            .to_owned(),
+        source,
+    }
+}
+
+/// Creates a file and its mapping.
+fn allocate(port: &Port, file: u32, length: Bytes) -> io::Result<Mapping> {
     let memory = port.dir.create(port.slot, &format!("m{file}"))?;
     reserve(&memory, 0, length.get())?;
-    let mapping = Mapping::new(&memory, length.get(), Population::Now)?;
+    Mapping::new(&memory, length.get(), Population::Now)
+}
+
+/// Returns the random part of a key.
+fn random_tag() -> io::Result<u32> {
     loop {
         let tag = random_u64()? as u32 >> MR_INDEX_BITS;
         if tag != 0 {
-            return Ok((mapping, tag));
+            return Ok(tag);
         }
     }
 }
@@ -121,26 +220,27 @@ impl Drop for SoftMr {
         let port = &self.port;
         port.mr_entry(self.index).key.store(0, Ordering::Release);
         lock(&port.regions).remove(self.index);
-        let name = format!("m{}", self.file);
-        // Peers keep their mapping of the file until they look for another region. Its pages are freed now,
-        // unless a peer is in the middle of an operation.
-        if port.quiesce_peers()
-            && let Ok(file) = port.dir.open_peer(port.slot, &name)
-        {
-            let _ = release(&file, self.length);
+        let is_idle = port.quiesce_peers();
+        if let Some(file) = self.file {
+            let name = format!("m{file}");
+            // Peers keep their mapping of the file until they look for another region. Its pages are freed now,
+            // unless a peer is in the middle of an operation.
+            if is_idle && let Ok(file) = port.dir.open_peer(port.slot, &name) {
+                let _ = release(&file, self.region.length());
+            }
+            port.dir.remove(port.slot, &name);
         }
-        port.dir.remove(port.slot, &name);
         lock(&port.mr_indices).give(self.index);
     }
 }
 
 impl MemoryRegion for SoftMr {
     fn addr(&self) -> u64 {
-        self.region.mapping.base().expose_provenance() as u64
+        self.addr
     }
 
     fn length(&self) -> Bytes {
-        Bytes::new(self.length)
+        Bytes::new(self.region.length())
     }
 
     fn lkey(&self) -> Lkey {
@@ -153,14 +253,14 @@ impl MemoryRegion for SoftMr {
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), MemoryAccessError> {
         let source = self.check(offset, into.len() as u64)?;
-        // SAFETY: `check` ensures that the source is in our mapping; `into` is exclusive.
+        // SAFETY: `check` ensures that the source is in the region; `into` is exclusive.
         unsafe { std::ptr::copy(source, into.as_mut_ptr(), into.len()) };
         Ok(())
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), MemoryAccessError> {
         let target = self.check(offset, from.len() as u64)?;
-        // SAFETY: `check` ensures that the target is in our writable mapping; `from` is readable.
+        // SAFETY: `check` ensures that the target is in the region; `from` is readable.
         unsafe { place(target, from.as_ptr(), from.len()) };
         Ok(())
     }
@@ -175,15 +275,15 @@ impl MemoryRegion for SoftMr {
             idle::note_misses(1);
         }
         let byte = self.check(offset, 1)?;
-        // SAFETY: `check` ensures that the byte is in our mapping; an atomic load may race with any writer.
+        // SAFETY: `check` ensures that the byte is in the region; an atomic load may race with any writer.
         Ok(unsafe { (*byte.cast::<AtomicU8>()).load(Ordering::Acquire) })
     }
 
     #[inline]
     fn sge(&self, offset: u64, length: u32) -> Result<Sge<'_>, MemoryAccessError> {
-        let addr = self.check(offset, length.into())?;
-        // SAFETY: `check` ensures that the range is in our mapping, which lives as long as the borrow of `self`.
-        Ok(unsafe { Sge::from_raw(addr.expose_provenance() as u64, length, Lkey(self.key)) })
+        self.check(offset, length.into())?;
+        // SAFETY: `check` ensures that the range is in the region, which lives as long as the borrow of `self`.
+        Ok(unsafe { Sge::from_raw(self.addr + offset, length, Lkey(self.key)) })
     }
 }
 
@@ -209,5 +309,13 @@ pub(crate) fn check_local(
     let fits = offset <= length && u64::from(sge.length()) <= length - offset;
     let allowed = access.contains(need) && entry.pd.load(Ordering::Relaxed) == pd;
     let named = key != 0 && entry.key.load(Ordering::Acquire) == key;
-    (named && fits && allowed).then(|| std::ptr::with_exposed_provenance_mut(sge.addr() as usize))
+    (named && fits && allowed).then(|| local_address(port, sge))
+}
+
+/// Returns the first byte of an SGE in this process. The SGE was checked, or the result must not be used.
+#[inline]
+pub(crate) fn local_address(port: &Port, sge: &Sge<'_>) -> *mut u8 {
+    let entry = port.mr_entry(sge.lkey().0 & (MAX_MR - 1));
+    let addr = sge.addr().wrapping_add(entry.shift.load(Ordering::Relaxed));
+    std::ptr::with_exposed_provenance_mut(addr as usize)
 }

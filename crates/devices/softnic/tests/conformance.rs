@@ -14,8 +14,8 @@ const LACKING: [&str; 4] = [
     "multicast::invalid_groups_and_queue_pairs_are_refused",
 ];
 
-fn run(name: &str) {
-    let open = || SoftDevice::new().open();
+fn run_on(device: SoftDevice, name: &str) {
+    let open = || device.open();
     let subject = Subject {
         open: &open,
         station: &open,
@@ -23,4 +23,19 @@ fn run(name: &str) {
     judge(name, &LACKING, subject.run(&case(name)));
 }
 
+fn run(name: &str) {
+    run_on(SoftDevice::new(), name);
+}
+
 adverb_conformance::conformance_tests!(super::run);
+
+/// With regions in private memory, as programs register it.
+mod private_memory {
+    use super::{SoftDevice, run_on};
+
+    fn run(name: &str) {
+        run_on(SoftDevice::new().with_private_memory(), name);
+    }
+
+    adverb_conformance::conformance_tests!(super::run);
+}

@@ -10,10 +10,10 @@ use adverb_softnic::SoftDevice;
 use adverb_verbs::Device;
 
 /// Opens at one address of the case's network and the other in turn; stations are at a third.
-fn run(name: &str) {
+fn run_on(device: fn(IpAddr) -> SoftDevice, name: &str) {
     static NETS: AtomicU8 = AtomicU8::new(0);
     let net = NETS.fetch_add(1, Ordering::Relaxed);
-    let at = |host| SoftDevice::at(IpAddr::V4(Ipv4Addr::new(127, 8, net, host))).open();
+    let at = |host| device(IpAddr::V4(Ipv4Addr::new(127, 8, net, host))).open();
     let opened = AtomicU8::new(0);
     let subject = Subject {
         open: &|| at(1 + opened.fetch_add(1, Ordering::Relaxed) % 2),
@@ -22,4 +22,19 @@ fn run(name: &str) {
     assert_eq!(subject.run(&case(name)), Ok(()));
 }
 
+fn run(name: &str) {
+    run_on(SoftDevice::at, name);
+}
+
 adverb_conformance::conformance_tests!(super::run);
+
+/// With regions in private memory, as programs register it.
+mod private_memory {
+    use super::{SoftDevice, run_on};
+
+    fn run(name: &str) {
+        run_on(|ip| SoftDevice::at(ip).with_private_memory(), name);
+    }
+
+    adverb_conformance::conformance_tests!(super::run);
+}

@@ -131,6 +131,20 @@ pub enum RegisterError {
         /// The maximum number.
         limit: u64,
     },
+    /// The program does not have this memory, or must not access it as the region allows (`EFAULT`).
+    #[error(
+        "cannot register {length} at {addr:#x} with access {access:?}: {source}; register mapped memory that the program may read, and write if the region has LOCAL_WRITE"
+    )]
+    Fault {
+        /// Address of the first byte.
+        addr: u64,
+        /// The given length.
+        length: Bytes,
+        /// The given access rights.
+        access: AccessFlags,
+        /// The system's error.
+        source: std::io::Error,
+    },
     /// The device cannot do it.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),

@@ -6,9 +6,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use adverb_verbs::{AccessFlags, Operation, RemoteAddress, SendRequest, Sge, WcStatus};
+use adverb_verbs::{AccessFlags, Operation, RemoteAddress, SendRequest, WcStatus};
 
 use super::Connection;
+use crate::memory::local_address;
 use crate::shm::copy::place;
 
 impl Connection {
@@ -32,11 +33,16 @@ impl Connection {
         else {
             return self.fail_responder(WcStatus::RemAccessErr);
         };
-        // SAFETY: `target` checked that the word is in the peer's region. Its alignment is the same in both
-        // processes, because both map the file from its beginning at a page boundary.
+        // The memory of a region may be at another address than the one by which requests name it.
+        if !target.addr().is_multiple_of(align_of::<AtomicU64>()) {
+            return self.fail_responder(WcStatus::RemInvReqErr);
+        }
+        // SAFETY: `target` checked that the word is in the peer's region, and it is aligned.
         let word = unsafe { &*target.cast::<AtomicU64>() };
         let before = operate(word, request.operation);
-        give_back(before, &into);
+        let into = local_address(&self.own.port, &into);
+        // SAFETY: `Source::check` checked the SGE's key, range and LOCAL_WRITE; it has 8 bytes.
+        unsafe { place(into, (&raw const before).cast(), size_of::<u64>()) };
         WcStatus::Success
     }
 
@@ -59,12 +65,4 @@ fn operate(word: &AtomicU64, operation: Operation) -> u64 {
         }
         other => unreachable!("{other:?} is no atomic operation"),
     }
-}
-
-/// Writes the old value to the request's SGE, which was checked.
-#[inline]
-fn give_back(before: u64, into: &Sge<'_>) {
-    let target = std::ptr::with_exposed_provenance_mut(into.addr() as usize);
-    // SAFETY: `Source::check` checked the SGE's key, range and LOCAL_WRITE; it has 8 bytes.
-    unsafe { place(target, (&raw const before).cast(), size_of::<u64>()) };
 }

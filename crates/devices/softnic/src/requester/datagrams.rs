@@ -216,7 +216,7 @@ impl CachedDestination {
         let mut position = ring.posted_from(inlet.next, is_same_generation)?;
         let cell = ring.claim(position, Holder::new(own.port.slot, own.port.epoch))?;
         let addressee = Addressee::new(qp_index(self.qpn), phase.generation());
-        fill(ring, (cell, addressee), datagram);
+        fill(own.port, ring, (cell, addressee), datagram);
         while !ring.publish(position, cell) {
             let Some(next) = ring.posted_from(position, is_same_generation) else {
                 ring.free(cell);
@@ -281,6 +281,7 @@ impl CachedDestination {
 /// Copies the datagram into the claimed cell, addressed to one generation of a queue pair.
 #[inline]
 fn fill(
+    port: &Port,
     ring: DatagramRing<'_>,
     (cell, to): (Cell, Addressee),
     datagram: &mut OutgoingDatagram<'_>,
@@ -288,5 +289,5 @@ fn fill(
     let length = datagram.source.left;
     debug_assert!(length as usize <= ring.room());
     ring.describe(cell, datagram.message, to);
-    datagram.source.copy_to(ring.payload(cell), length);
+    datagram.source.copy_to(port, ring.payload(cell), length);
 }

@@ -351,7 +351,8 @@ impl Connection {
                 break;
             }
             let target = self.receive_piece(piece)?;
-            source.copy_to(target, u64::from(piece.length).min(source.left));
+            let length = u64::from(piece.length).min(source.left);
+            source.copy_to(&self.own.port, target, length);
         }
         Some(())
     }

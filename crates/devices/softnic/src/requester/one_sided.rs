@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use adverb_verbs::{AccessFlags, RemoteAddress, SendFlags, Sge, WcStatus};
 
 use super::{Attempt, Connection, Source};
+use crate::memory::local_address;
 use crate::shm::copy::place;
 use crate::shm::ring::Arrival;
 
@@ -16,7 +17,7 @@ impl Connection {
         }
         match self.target(to, source.left, AccessFlags::REMOTE_WRITE) {
             Some(target) => {
-                source.copy_to(target, source.left);
+                source.copy_to(&self.own.port, target, source.left);
                 WcStatus::Success
             }
             None => self.refuse(WcStatus::RemAccessErr),
@@ -70,7 +71,7 @@ impl Connection {
             return self.fail_responder(WcStatus::RemAccessErr);
         };
         for sge in into {
-            let target = std::ptr::with_exposed_provenance_mut(sge.addr() as usize);
+            let target = local_address(&self.own.port, sge);
             // SAFETY: `Source::check` checked key and range of the destination, and `target` checked the peer's memory.
             unsafe {
                 place(target, source, sge.length() as usize);

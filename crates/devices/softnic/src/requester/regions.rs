@@ -42,6 +42,6 @@ impl RegionCache {
         let fits = offset <= region.length && length <= region.length - offset;
         let allowed =
             region.pd == pd && AccessFlags::from_bits_retain(region.access).contains(need);
-        (fits && allowed).then(|| region.mapping.base().wrapping_add(offset as usize))
+        (fits && allowed).then(|| region.address(addr))
     }
 }

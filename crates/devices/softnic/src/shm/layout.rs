@@ -21,7 +21,7 @@ use crate::shm::segment::SharedWords;
 use crate::shm::sync::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// First word of a port file: "adverb" and a layout version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x07");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x08");
 
 /// Bits of a queue pair number that index the owner's table; those above are the port's slot.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
@@ -261,6 +261,9 @@ pub(crate) struct ArmedLine {
     pub(crate) armed: Armed,
 }
 
+/// In place of a file's number: the region is memory that the owner's program already had.
+pub(crate) const PROGRAM_MEMORY: u64 = u64::MAX;
+
 /// A memory region.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -269,11 +272,13 @@ pub(crate) struct MrEntry {
     pub(crate) key: AtomicU32,
     /// `AccessFlags`.
     pub(crate) access: AtomicU32,
-    /// First byte in the owner's address space.
+    /// Address by which requests name the first byte.
     pub(crate) addr: AtomicU64,
+    /// What has to be added (with wrapping) to such an address to get the address in the owner's process.
+    pub(crate) shift: AtomicU64,
     /// Length in bytes.
     pub(crate) length: AtomicU64,
-    /// Number of its file.
+    /// Number of its file, or [`PROGRAM_MEMORY`].
     pub(crate) file: AtomicU64,
     /// Protection domain.
     pub(crate) pd: AtomicU32,

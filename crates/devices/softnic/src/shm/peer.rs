@@ -12,7 +12,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 use crate::shm::dir::Dir;
-use crate::shm::layout::{self, CqEntry, Header, MAX_MR, MrEntry, QpEntry, SrqEntry};
+use crate::shm::layout::{
+    self, CqEntry, Header, MAX_MR, MrEntry, PROGRAM_MEMORY, QpEntry, SrqEntry,
+};
 use crate::shm::segment::{Mapping, Population, Tables};
 use crate::shm::sync::lock;
 
@@ -42,7 +44,32 @@ pub(crate) struct PeerRegion {
     pub(crate) length: u64,
     pub(crate) access: u32,
     pub(crate) pd: u32,
-    pub(crate) mapping: Mapping,
+    pub(crate) memory: PeerMemory,
+}
+
+/// How a peer's memory region is reached.
+#[derive(Debug)]
+pub(crate) enum PeerMemory {
+    /// Its file is mapped.
+    File(Mapping),
+    /// It is memory of this process, which has both ports. What has to be added to an address of a request.
+    SameProcess { shift: u64 },
+}
+
+impl PeerRegion {
+    /// Returns the address in this process of a byte of the region.
+    #[inline]
+    pub(crate) fn address(&self, addr: u64) -> *mut u8 {
+        match &self.memory {
+            PeerMemory::File(mapping) => {
+                let offset = addr.wrapping_sub(self.addr);
+                mapping.base().wrapping_add(offset as usize)
+            }
+            PeerMemory::SameProcess { shift } => {
+                std::ptr::with_exposed_provenance_mut(addr.wrapping_add(*shift) as usize)
+            }
+        }
+    }
 }
 
 /// Why a peer's port cannot be used.
@@ -254,22 +281,30 @@ impl Peer {
             entry.access.load(Ordering::Relaxed),
             entry.pd.load(Ordering::Relaxed),
         );
-        let name = format!("m{}", entry.file.load(Ordering::Relaxed));
-        let file = self.dir.open_peer(self.slot, &name).ok()?;
-        // If the entry was reused for another region while it was read, its key has changed. The file must contain
-        // the whole region, or an access would fault.
-        let same = entry.key.load(Ordering::Acquire) == key;
-        if !same || length > file.metadata().ok()?.len() {
-            return None;
-        }
-        let mapping = Mapping::new(&file, length, Population::Now).ok()?;
-        Some(PeerRegion {
+        let memory = match entry.file.load(Ordering::Relaxed) {
+            PROGRAM_MEMORY if self.pid == getpid() => PeerMemory::SameProcess {
+                shift: entry.shift.load(Ordering::Relaxed),
+            },
+            PROGRAM_MEMORY => return None,
+            file => PeerMemory::File(self.map_file(file, length)?),
+        };
+        // If the entry was reused for another region while it was read, its key has changed.
+        (entry.key.load(Ordering::Acquire) == key).then_some(PeerRegion {
             addr,
             length,
             access,
             pd,
-            mapping,
+            memory,
         })
+    }
+
+    fn map_file(&self, number: u64, length: u64) -> Option<Mapping> {
+        let file = self.dir.open_peer(self.slot, &format!("m{number}")).ok()?;
+        // The file must contain the whole region, or an access would fault.
+        if length > file.metadata().ok()?.len() {
+            return None;
+        }
+        Mapping::new(&file, length, Population::Now).ok()
     }
 }
 

@@ -1,14 +1,62 @@
 //! The memory regions that this process has registered, for access by packets.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::shm::layout::MAX_MR;
 use crate::shm::segment::Mapping;
 
-/// The memory of a region. It is unmapped when the last user drops it.
+/// The memory of a region. A file is unmapped when the last user drops it.
 #[derive(Debug)]
-pub(crate) struct LocalRegion {
-    pub(crate) mapping: Mapping,
+pub(crate) enum LocalRegion {
+    /// A file of shared memory that was allocated for it.
+    File(Mapping),
+    /// Memory that the program already had.
+    Program(ProgramMemory),
+    /// The same, but mapped by a test's device.
+    #[cfg(feature = "testing")]
+    Private(Mapping),
+}
+
+/// An address range of the program.
+#[derive(Debug)]
+pub(crate) struct ProgramMemory {
+    base: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: an address range that any thread may use, as whoever registered it promised (`SoftContext::register`).
+unsafe impl Send for ProgramMemory {}
+// SAFETY: its bytes are only accessed by raw pointers, and may be written by anybody at any time.
+unsafe impl Sync for ProgramMemory {}
+
+impl ProgramMemory {
+    pub(crate) fn new(base: NonNull<u8>, length: usize) -> Self {
+        ProgramMemory { base, length }
+    }
+}
+
+impl LocalRegion {
+    /// Returns the address of the first byte in this process.
+    pub(crate) fn base(&self) -> *mut u8 {
+        match self {
+            LocalRegion::File(mapping) => mapping.base(),
+            LocalRegion::Program(memory) => memory.base.as_ptr(),
+            #[cfg(feature = "testing")]
+            LocalRegion::Private(mapping) => mapping.base(),
+        }
+    }
+
+    /// Returns the length in bytes.
+    pub(crate) fn length(&self) -> u64 {
+        let length = match self {
+            LocalRegion::File(mapping) => mapping.length(),
+            LocalRegion::Program(memory) => memory.length,
+            #[cfg(feature = "testing")]
+            LocalRegion::Private(mapping) => mapping.length(),
+        };
+        length as u64
+    }
 }
 
 /// The regions of a port by their index. Each access of a packet looks its region up, so this is not a hash table.

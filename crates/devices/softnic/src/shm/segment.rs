@@ -57,6 +57,19 @@ impl Mapping {
         Ok(Mapping { base, length })
     }
 
+    /// Maps new memory of this process only.
+    #[cfg(feature = "testing")]
+    pub(crate) fn private(length: u64) -> io::Result<Self> {
+        let length = usize::try_from(length).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, MapFlags::PRIVATE)?
+        };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Mapping { base, length })
+    }
+
     /// Returns the address of the first byte.
     pub(crate) fn base(&self) -> *mut u8 {
         self.base.as_ptr()

@@ -79,12 +79,12 @@ impl Reach<'_> {
             return Err(AccessError::NotAllowed);
         }
         let there = entry.length.load(Ordering::Relaxed);
-        let there = there.min(region.mapping.length() as u64);
-        let offset = at.addr.wrapping_sub(region.mapping.base().addr() as u64);
+        let there = there.min(region.length());
+        let offset = at.addr.wrapping_sub(entry.addr.load(Ordering::Relaxed));
         if offset > there || length > there - offset {
             return Err(AccessError::OutOfRange);
         }
-        Ok(region.mapping.base().wrapping_add(offset as usize))
+        Ok(region.base().wrapping_add(offset as usize))
     }
 }
 
