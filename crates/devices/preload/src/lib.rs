@@ -29,6 +29,7 @@ pub mod config;
 mod context;
 mod convert;
 mod device;
+mod device_ex;
 mod names;
 mod object;
 mod port;

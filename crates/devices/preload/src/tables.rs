@@ -2,6 +2,7 @@
 
 use adverb_abi::verbs_context;
 
+use crate::device_ex;
 use crate::port;
 use crate::unsupported as no;
 
@@ -32,8 +33,8 @@ pub(crate) fn fill(c: &mut verbs_context) {
     c.destroy_wq = no::destroy_wq();
     c.modify_wq = no::modify_wq();
     c.create_wq = no::create_wq();
-    c.query_rt_values = no::query_rt_values();
-    c.query_device_ex = no::query_device_ex();
+    c.query_rt_values = Some(device_ex::query_rt_values);
+    c.query_device_ex = Some(device_ex::query_device_ex);
     c.ibv_destroy_flow = no::destroy_flow();
     c.ibv_create_flow = no::create_flow();
     c.open_qp = no::open_qp();

@@ -55,8 +55,6 @@ unsupported! {
     status destroy_wq: "the device has no work queues",
     status modify_wq: "the device has no work queues",
     object create_wq: "the device has no work queues",
-    status query_rt_values: "the device has no clock of its own",
-    status query_device_ex: "the device has only the attributes of ibv_query_device",
     status destroy_flow: "the device does not steer flows",
     object create_flow: "the device does not steer flows",
     object open_qp: "the device has no XRC queue pairs",
