@@ -10,6 +10,7 @@ use adverb_verbs::{AccessFlags, Lkey, MemoryAccessError, MemoryRegion, RegisterE
 
 use rustix::io::Errno;
 
+use crate::domain::SoftPd;
 use crate::idle;
 use crate::port::{Port, TableEntry, random_u64, remedy};
 use crate::program_memory::fault_in;
@@ -157,6 +158,51 @@ impl SoftMr {
         entry.file.store(file, Ordering::Relaxed);
         entry.pd.store(pd, Ordering::Relaxed);
         entry.key.store(self.key, Ordering::Release);
+    }
+
+    /// Changes the protection domain, the access rights or both (`ibv_rereg_mr`). The keys and the memory stay.
+    ///
+    /// # Errors
+    /// The domain belongs to another context, the access rights are invalid, or the process itself does not have
+    /// them. The region is as before.
+    pub fn change(
+        &self,
+        pd: Option<&SoftPd>,
+        access: Option<AccessFlags>,
+    ) -> Result<(), RegisterError> {
+        let port = &self.port;
+        if pd.is_some_and(|pd| !Arc::ptr_eq(&pd.handle.port, port)) {
+            return Err(RegisterError::Foreign);
+        }
+        if let Some(access) = access {
+            check(self.length(), access)?;
+            self.check_program(access)?;
+        }
+        let entry = port.mr_entry(self.index);
+        if let Some(access) = access {
+            entry.access.store(access.bits(), Ordering::Release);
+        }
+        if let Some(pd) = pd {
+            entry.pd.store(pd.number, Ordering::Release);
+        }
+        // Operations that peers began with the old rights end.
+        port.quiesce_peers();
+        Ok(())
+    }
+
+    /// Checks that the program itself may access its memory like this.
+    fn check_program(&self, access: AccessFlags) -> Result<(), RegisterError> {
+        let LocalRegion::Program(_) = &*self.region else {
+            return Ok(());
+        };
+        let addr = self.region.base().expose_provenance() as u64;
+        let range = addr..addr + self.region.length();
+        fault_in(&range, access).map_err(|source| RegisterError::Fault {
+            addr,
+            length: self.length(),
+            access,
+            source,
+        })
     }
 
     fn check(&self, offset: u64, length: u64) -> Result<*mut u8, MemoryAccessError> {

@@ -33,15 +33,16 @@ impl RegionCache {
         }
         let (_, region) = slot.as_ref()?;
         // The region may have been deregistered since it was cached. While its key is in the table, it has not
-        // changed.
-        if peer.mr_entry(key).key.load(Ordering::Acquire) != key {
+        // changed, except for its domain and access rights.
+        let entry = peer.mr_entry(key);
+        if entry.key.load(Ordering::Acquire) != key {
             *slot = None;
             return None;
         }
         let offset = addr.wrapping_sub(region.addr);
         let fits = offset <= region.length && length <= region.length - offset;
-        let allowed =
-            region.pd == pd && AccessFlags::from_bits_retain(region.access).contains(need);
+        let access = AccessFlags::from_bits_retain(entry.access.load(Ordering::Relaxed));
+        let allowed = entry.pd.load(Ordering::Relaxed) == pd && access.contains(need);
         (fits && allowed).then(|| region.address(addr))
     }
 }

@@ -42,8 +42,6 @@ pub(crate) struct Peer {
 pub(crate) struct PeerRegion {
     pub(crate) addr: u64,
     pub(crate) length: u64,
-    pub(crate) access: u32,
-    pub(crate) pd: u32,
     pub(crate) memory: PeerMemory,
 }
 
@@ -277,10 +275,6 @@ impl Peer {
             entry.addr.load(Ordering::Relaxed),
             entry.length.load(Ordering::Relaxed),
         );
-        let (access, pd) = (
-            entry.access.load(Ordering::Relaxed),
-            entry.pd.load(Ordering::Relaxed),
-        );
         let memory = match entry.file.load(Ordering::Relaxed) {
             PROGRAM_MEMORY if self.pid == getpid() => PeerMemory::SameProcess {
                 shift: entry.shift.load(Ordering::Relaxed),
@@ -292,8 +286,6 @@ impl Peer {
         (entry.key.load(Ordering::Acquire) == key).then_some(PeerRegion {
             addr,
             length,
-            access,
-            pd,
             memory,
         })
     }
