@@ -20,9 +20,10 @@ study: ## Measure ping and blast on the user-space device (about 3 minutes), wri
 	$(CARGO) build --release --package adverb
 	@$(BIN)/adverb study --profile $(PROFILE) --out $(STUDY)
 
-install: ## Build the program and install it, its manual pages and shell completions below PREFIX (/usr/local).
+install: ## Build the program and install it, the library of `adverb run`, manual pages and shell completions below PREFIX (/usr/local).
 	$(CARGO) build --profile dist --package adverb
 	install -D $(TARGET)/dist/adverb $(DESTDIR)$(PREFIX)/bin/adverb
+	install -D -m 644 $(TARGET)/dist/deps/libadverb_preload.so $(DESTDIR)$(PREFIX)/lib/adverb/libadverb_preload.so
 	install -d $(SHARE)/man/man1 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	$(TARGET)/dist/adverb man $(SHARE)/man/man1
 	$(TARGET)/dist/adverb completions bash >$(SHARE)/bash-completion/completions/adverb

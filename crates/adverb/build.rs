@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 fn main() {
+    name_the_preload_library();
     println!("cargo::rerun-if-changed=build.rs");
     if let Some(dir) = git(&["rev-parse", "--absolute-git-dir"]) {
         // A commit appends to the log of HEAD; a checkout does, too.
@@ -20,6 +21,21 @@ fn main() {
         version = format!("{version} ({revision})");
     }
     println!("cargo::rustc-env=ADVERB_VERSION={version}");
+}
+
+/// Tells optimised builds where Cargo has built the library that `adverb run` preloads, so that they contain it. Others
+/// find it next to the program; in them, incremental compilation would keep an old one.
+fn name_the_preload_library() {
+    println!("cargo::rustc-check-cfg=cfg(embed_preload)");
+    let variable = |name| std::env::var(name).expect("Cargo sets it");
+    if variable("PROFILE") == "release" {
+        let out = variable("OUT_DIR");
+        println!("cargo::rustc-cfg=embed_preload");
+        // OUT_DIR is <profile>/build/<package>/out.
+        println!(
+            "cargo::rustc-env=ADVERB_PRELOAD_LIBRARY={out}/../../../deps/libadverb_preload.so"
+        );
+    }
 }
 
 /// What git answers; nothing outside a repository or without git.

@@ -11,6 +11,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use adverb_launch::{Interrupt, Usage};
 
 use crate::args::Cli;
+use crate::run::CannotRun;
 use crate::terminal;
 
 /// A signal ended a `--run-forever`, as intended: there is nothing to report.
@@ -29,8 +30,10 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> Option<ExitCode> {
     if causes.any(|cause| cause.downcast_ref().is_some_and(terminal::is_unread)) {
         return None;
     }
-    let usage = error.downcast_ref::<Usage>().is_some();
-    let failed = || ExitCode::from(if usage { 2 } else { 1 });
+    let failed = || match error.downcast_ref::<CannotRun>() {
+        Some(program) => ExitCode::from(program.status),
+        None => ExitCode::from(if error.is::<Usage>() { 2 } else { 1 }),
+    };
     Some(after_signal().unwrap_or_else(failed))
 }
 

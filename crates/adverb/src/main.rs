@@ -20,6 +20,7 @@ mod ranks;
 mod record;
 mod report;
 mod request;
+mod run;
 mod services;
 mod sink;
 mod study;
@@ -108,6 +109,8 @@ fn run(mut commands: Vec<Command>) -> anyhow::Result<ExitCode> {
 fn run_once(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Study(args) => return study::run(&args),
+        Command::Run(args) => match run::run(&args)? {},
+        Command::Env(args) => run::env(&args)?,
         Command::Serve(args) => serve(&args)?,
         Command::Devices(args) => device::list(&args)?,
         Command::Doctor(args) => return doctor::run(&args),

@@ -20,6 +20,7 @@ mod out;
 mod path;
 mod place;
 mod report;
+mod run;
 mod serve;
 mod services;
 mod study;
@@ -47,6 +48,7 @@ pub(crate) use out::OutArgs;
 pub(crate) use path::flags_of;
 pub(crate) use place::{CoreList, DeviceArgs, PlaceArgs};
 pub(crate) use report::ReportArgs;
+pub(crate) use run::{EnvArgs, NicArgs, RunArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use services::{
     ClientArgs, ClosedLoopArgs, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs, SequencerBy,
@@ -165,6 +167,8 @@ pub(crate) enum Command {
     Kv(KvArgs),
     Connect(ConnectArgs),
     Mcast(McastArgs),
+    Run(RunArgs),
+    Env(EnvArgs),
     Serve(ServeArgs),
     Devices(DevicesArgs),
     Doctor(DoctorArgs),
@@ -193,7 +197,12 @@ impl Command {
     pub(crate) fn is_of_each_rank(&self) -> bool {
         matches!(
             self,
-            Command::Devices(_) | Command::Doctor(_) | Command::Serve(_) | Command::Role(_)
+            Command::Devices(_)
+                | Command::Doctor(_)
+                | Command::Env(_)
+                | Command::Role(_)
+                | Command::Run(_)
+                | Command::Serve(_)
         )
     }
 

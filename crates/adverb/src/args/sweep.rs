@@ -57,7 +57,12 @@ pub(super) fn expanded(
         .iter()
         .skip(1)
         .find_map(|word| command.find_subcommand(word));
-    let Some(subcommand) = subcommand else {
+    // What follows the name of another program is that program's.
+    let starts_program = |command: &&Command| {
+        let mut arguments = command.get_arguments();
+        arguments.any(Arg::is_trailing_var_arg_set)
+    };
+    let Some(subcommand) = subcommand.filter(|command| !starts_program(command)) else {
         return Ok(vec![argv]);
     };
     let mut lines: Vec<Vec<OsString>> = vec![Vec::with_capacity(argv.len())];

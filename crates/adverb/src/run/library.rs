@@ -1,0 +1,197 @@
+//! Where `libadverb_preload.so` is: next to the program, as Cargo and `make install` put it, or in the program itself.
+
+use std::fs::{self, DirBuilder};
+use std::hash::{DefaultHasher, Hasher as _};
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use object::{Object as _, ObjectSection as _, ReadCache};
+use rustix::fs::StatVfsMountFlags;
+
+/// The file name of the library.
+const NAME: &str = "libadverb_preload.so";
+/// The section of the program that contains the library, in optimised builds.
+const SECTION: &str = ".adverb.preload";
+
+// The library as a section that is not loaded into memory. Cargo builds a dependency's cdylib before the program
+// that is compiled here, to this path.
+#[cfg(embed_preload)]
+#[allow(unsafe_code)]
+mod embedded {
+    std::arch::global_asm!(
+        ".pushsection .adverb.preload,\"\",@progbits",
+        concat!(".incbin \"", env!("ADVERB_PRELOAD_LIBRARY"), "\""),
+        ".popsection"
+    );
+}
+
+/// Returns the path of the library.
+///
+/// # Errors
+/// It is nowhere, or no folder takes a copy of the library in the program.
+pub(super) fn find() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe().context("cannot find the path of adverb")?;
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    // Cargo updates the library in `deps` whenever it builds the program.
+    let places = [
+        folder.join("deps"),
+        folder.to_owned(),
+        folder.join("../lib/adverb"),
+    ];
+    let files = places.iter().map(|place| place.join(NAME));
+    if let Some(found) = files.into_iter().find(|file| is_loadable(file)) {
+        return found.canonicalize().context("cannot find the library");
+    }
+    match embedded(&program)? {
+        Some(content) => written(&content),
+        None => {
+            let places = places.map(|place| place.display().to_string()).join(", ");
+            bail!(
+                "{NAME} is not in {places}: install it with `make install`, or build adverb with `cargo build --release`"
+            )
+        }
+    }
+}
+
+/// Whether LD_PRELOAD can name this file: its separators are spaces and colons.
+fn is_loadable(file: &Path) -> bool {
+    let path = file.canonicalize();
+    path.is_ok_and(|path| {
+        !path
+            .as_os_str()
+            .as_bytes()
+            .iter()
+            .any(|b| b" :".contains(b))
+    })
+}
+
+/// Returns the library in the program; `None` if this build has none.
+fn embedded(program: &Path) -> anyhow::Result<Option<Vec<u8>>> {
+    let cannot_read = || format!("cannot read {}", program.display());
+    let file = fs::File::open("/proc/self/exe").with_context(cannot_read)?;
+    let content = ReadCache::new(file);
+    let parsed = object::File::parse(&content).with_context(cannot_read)?;
+    let section = parsed.section_by_name(SECTION);
+    let data = section.map(|section| section.data().map(<[u8]>::to_vec));
+    data.transpose().with_context(cannot_read)
+}
+
+/// Writes the library into a folder of this user, unless it is there.
+fn written(content: &[u8]) -> anyhow::Result<PathBuf> {
+    let user = rustix::process::geteuid().as_raw();
+    let home = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let folders = [
+        home("XDG_CACHE_HOME").map(|folder| Path::new(&folder).join("adverb")),
+        home("HOME").map(|folder| Path::new(&folder).join(".cache/adverb")),
+        Some(std::env::temp_dir().join(format!("adverb-{user}"))),
+    ];
+    let mut refusals = Vec::new();
+    for folder in folders.into_iter().flatten() {
+        match written_into(&folder, content) {
+            Ok(file) => return Ok(file),
+            Err(e) => refusals.push(format!("{}: {e}", folder.display())),
+        }
+    }
+    bail!(
+        "no folder takes {NAME}, which is part of adverb ({}); set XDG_CACHE_HOME to a folder of yours on a file system without noexec",
+        refusals.join("; ")
+    )
+}
+
+/// Writes the library into a folder that only this user can change.
+fn written_into(folder: &Path, content: &[u8]) -> io::Result<PathBuf> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)?;
+    let folder = folder.canonicalize()?;
+    check_owner(&folder)?;
+    if rustix::fs::statvfs(&folder)?
+        .f_flag
+        .contains(StatVfsMountFlags::NOEXEC)
+    {
+        return Err(io::Error::other("the file system is mounted noexec"));
+    }
+    let mut hasher = DefaultHasher::new();
+    hasher.write(content);
+    let file = folder.join(format!("libadverb_preload-{:016x}.so", hasher.finish()));
+    if !is_loadable(&folder) {
+        return Err(io::Error::other(
+            "LD_PRELOAD takes no path with a space or colon",
+        ));
+    }
+    match fs::read(&file) {
+        Ok(there) if there == content => {
+            check_owner(&file)?;
+            return Ok(file);
+        }
+        _ => {}
+    }
+    // Renamed when it is complete, because other processes may be loading or writing the same file.
+    let new = folder.join(format!(".new-{}", std::process::id()));
+    let mut options = fs::OpenOptions::new();
+    let output = options.write(true).create(true).truncate(true).mode(0o600);
+    let result = output.open(&new).and_then(|mut out| {
+        out.write_all(content)?;
+        fs::rename(&new, &file)
+    });
+    if result.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    result.map(|()| file)
+}
+
+/// Refuses what another user owns or may change.
+fn check_owner(path: &Path) -> io::Result<()> {
+    let meta = path.symlink_metadata()?;
+    let user = rustix::process::geteuid().as_raw();
+    if meta.uid() != user || meta.mode() & 0o022 != 0 {
+        return Err(io::Error::other(format!(
+            "another user can change {} (owner {}, mode {:o})",
+            path.display(),
+            meta.uid(),
+            meta.mode() & 0o7777
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_library_is_written_once_and_again_when_it_was_changed() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("cache/adverb");
+        let file = written_into(&folder, b"library").unwrap();
+        let inode = || fs::metadata(&file).unwrap().ino();
+        let first = inode();
+        assert_eq!(written_into(&folder, b"library").unwrap(), file);
+        assert_eq!(inode(), first);
+        fs::write(&file, b"broken").unwrap();
+        assert_eq!(written_into(&folder, b"library").unwrap(), file);
+        assert_eq!(fs::read(&file).unwrap(), b"library");
+        assert_ne!(written_into(&folder, b"another").unwrap(), file);
+    }
+
+    #[test]
+    fn a_folder_that_others_can_change_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = written_into(home.path(), b"library").unwrap_err();
+        assert!(refused.to_string().contains("mode 777"), "{refused}");
+    }
+
+    #[test]
+    fn a_path_with_a_separator_of_ld_preload_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let refused = written_into(&home.path().join("a b"), b"library").unwrap_err();
+        assert!(refused.to_string().contains("space"), "{refused}");
+    }
+}
