@@ -1,16 +1,19 @@
 //! Contexts: opened devices.
 
 use std::ffi::c_int;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::Mutex;
 
 use adverb_abi::{
-    IBV_ATOMIC_GLOB, VERBS_ABI_IS_EXTENDED, ibv_context, ibv_device, ibv_device_attr, verbs_context,
+    IBV_ATOMIC_GLOB, VERBS_ABI_IS_EXTENDED, ibv_context, ibv_cq, ibv_device, ibv_device_attr,
+    ibv_qp, ibv_srq, verbs_context,
 };
 use adverb_softnic::SoftContext;
 use adverb_verbs::{Context as _, Device as _};
 
 use crate::call::{self, Refusal};
 use crate::device::{Device, text};
-use crate::object::Object;
+use crate::object::{Object, Table};
 use crate::tables;
 
 /// `IBV_DEVICE_CURR_QP_STATE_MOD`, `IBV_DEVICE_SYS_IMAGE_GUID` and `IBV_DEVICE_RC_RNR_NAK_GEN`.
@@ -19,10 +22,14 @@ const CAP_FLAGS: u32 = 1 << 7 | 1 << 11 | 1 << 12;
 const MANY: c_int = 1 << 20;
 
 /// An opened device, behind its `verbs_context`.
-#[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) device: &'static Device,
     pub(crate) soft: SoftContext,
+    /// A byte for each asynchronous event (`async_fd`).
+    pub(crate) async_events: OwnedFd,
+    pub(crate) cqs: Mutex<Table<ibv_cq>>,
+    pub(crate) qps: Mutex<Table<ibv_qp>>,
+    pub(crate) srqs: Mutex<Table<ibv_srq>>,
 }
 
 type ContextObject = Object<verbs_context, Context>;
@@ -56,8 +63,17 @@ impl Context {
         c.context.abi_compat = std::ptr::without_provenance_mut(VERBS_ABI_IS_EXTENDED);
         c.context.num_comp_vectors = 1;
         c.context.cmd_fd = -1;
-        c.context.async_fd = -1;
-        let object = Object::create(c, Context { device: own, soft });
+        let async_events = soft.open_async_events()?;
+        c.context.async_fd = async_events.as_raw_fd();
+        let context = Context {
+            device: own,
+            soft,
+            async_events,
+            cqs: Mutex::default(),
+            qps: Mutex::default(),
+            srqs: Mutex::default(),
+        };
+        let object = Object::create(c, context);
         // SAFETY: the object is new.
         Ok(unsafe { &raw mut (*object).context })
     }

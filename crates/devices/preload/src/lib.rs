@@ -22,17 +22,24 @@
 //!
 //! This crate needs `unsafe` for the objects behind the pointers of C.
 #![allow(unsafe_code)]
-#![allow(dead_code, reason = "the objects that use it follow")]
 
+mod ah;
 mod call;
+mod channel;
 pub mod config;
 mod context;
 mod convert;
+mod cq;
 mod device;
 mod device_ex;
+mod events;
+mod mr;
 mod names;
 mod object;
+mod pd;
 mod port;
+mod qp;
 mod rates;
+mod srq;
 mod tables;
 mod unsupported;

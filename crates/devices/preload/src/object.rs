@@ -1,8 +1,9 @@
 //! Objects handed to C: a C structure, followed by the Rust object behind it.
 
 use std::cell::UnsafeCell;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::call::Refusal;
 
@@ -36,11 +37,6 @@ impl<C, R> Object<C, R> {
     pub(crate) unsafe fn of<'a>(c: *const C) -> &'a Self {
         // SAFETY: the structure is the first member of the object, which lives long enough.
         unsafe { &*c.cast::<Self>() }
-    }
-
-    /// Returns the pointer for C.
-    pub(crate) const fn as_c(&self) -> *mut C {
-        self.c.get()
     }
 
     /// Frees the object. In a forked child this has no effect on the parent's.
@@ -78,6 +74,64 @@ impl Users {
                 format!("{what}: {n} objects still use it"),
             )),
         }
+    }
+}
+
+/// Events of an object that the program has taken and not acknowledged. The object is not destroyed before it has.
+#[derive(Debug, Default)]
+pub(crate) struct Unacknowledged {
+    count: Mutex<u64>,
+    none: Condvar,
+}
+
+impl Unacknowledged {
+    pub(crate) fn taken(&self) {
+        *lock(&self.count) += 1;
+    }
+
+    pub(crate) fn acknowledge(&self, events: u32) {
+        let mut count = lock(&self.count);
+        *count = count.saturating_sub(events.into());
+        if *count == 0 {
+            self.none.notify_all();
+        }
+    }
+
+    /// Waits until all events are acknowledged.
+    pub(crate) fn wait(&self) {
+        let mut count = lock(&self.count);
+        while *count != 0 {
+            count = self
+                .none
+                .wait(count)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Objects of a context by their number in events.
+pub(crate) struct Table<C>(HashMap<u32, *mut C>);
+
+// SAFETY: the table has addresses only; whoever follows one upholds the conditions of `Object::of`.
+unsafe impl<C> Send for Table<C> {}
+
+impl<C> Default for Table<C> {
+    fn default() -> Self {
+        Table(HashMap::new())
+    }
+}
+
+impl<C> Table<C> {
+    pub(crate) fn insert(&mut self, number: u32, object: *mut C) {
+        self.0.insert(number, object);
+    }
+
+    pub(crate) fn remove(&mut self, number: u32) {
+        self.0.remove(&number);
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Option<*mut C> {
+        self.0.get(&number).copied()
     }
 }
 

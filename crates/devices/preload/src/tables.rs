@@ -2,9 +2,8 @@
 
 use adverb_abi::verbs_context;
 
-use crate::device_ex;
-use crate::port;
 use crate::unsupported as no;
+use crate::{cq, device_ex, port, qp};
 
 /// Fills the tables of a context. Each operation is present.
 pub(crate) fn fill(c: &mut verbs_context) {
@@ -33,11 +32,13 @@ pub(crate) fn fill(c: &mut verbs_context) {
     c.destroy_wq = no::destroy_wq();
     c.modify_wq = no::modify_wq();
     c.create_wq = no::create_wq();
+    c.create_cq_ex = no::create_cq_ex();
     c.query_rt_values = Some(device_ex::query_rt_values);
     c.query_device_ex = Some(device_ex::query_device_ex);
     c.ibv_destroy_flow = no::destroy_flow();
     c.ibv_create_flow = no::create_flow();
     c.open_qp = no::open_qp();
+    c.create_qp_ex = no::create_qp_ex();
     c.get_srq_num = no::get_srq_num();
     c.create_srq_ex = no::create_srq_ex();
     c.open_xrcd = no::open_xrcd();
@@ -47,6 +48,11 @@ pub(crate) fn fill(c: &mut verbs_context) {
 /// The operations that have been there since the first version.
 fn fill_context(c: &mut verbs_context) {
     let ops = &mut c.context.ops;
+    ops.poll_cq = Some(cq::poll_cq);
+    ops.req_notify_cq = Some(cq::req_notify_cq);
+    ops.post_send = Some(qp::post_send);
+    ops.post_recv = Some(qp::post_recv);
+    ops.post_srq_recv = Some(qp::post_srq_recv);
     ops.alloc_mw = no::alloc_mw();
     ops.bind_mw = no::bind_mw();
     ops.dealloc_mw = no::dealloc_mw();

@@ -58,6 +58,8 @@ unsupported! {
     status destroy_flow: "the device does not steer flows",
     object create_flow: "the device does not steer flows",
     object open_qp: "the device has no XRC queue pairs",
+    object create_qp_ex: "the device has no extended queue pairs",
+    object create_cq_ex: "the device has no extended completion queues",
     status get_srq_num: "the device has no XRC shared receive queues",
     object create_srq_ex: "the device has no XRC or tag-matching shared receive queues",
     object open_xrcd: "the device has no XRC domains",

@@ -5,13 +5,14 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use adverb_units::Span;
 use adverb_verbs::{CompletionChannel, CqId, CreateError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl};
 
 use crate::port::{Port, remedy};
 use crate::udp::Udp;
@@ -53,6 +54,56 @@ impl SoftChannel {
                 fifo,
             }),
         })
+    }
+}
+
+/// How long a blocking read of events waits before it looks again.
+const LONG: Duration = Duration::from_secs(3600);
+
+impl SoftChannel {
+    /// Opens a descriptor for the program, which is readable while there are events, and blocks unless the program
+    /// sets `O_NONBLOCK`.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub fn open_events(&self) -> io::Result<OwnedFd> {
+        let ChannelInner { port, number, .. } = &*self.inner;
+        let fifo = port.dir.open_fifo(port.slot, &format!("c{number}"))?;
+        rustix::fs::fcntl_setfl(&fifo, OFlags::empty())?;
+        Ok(fifo.into())
+    }
+
+    /// Takes the oldest event as a read of `events` would, a descriptor from [`SoftChannel::open_events`].
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is no event and the program has set `O_NONBLOCK`; `Interrupted` if a signal arrived.
+    pub fn read_event(&self, events: BorrowedFd<'_>) -> io::Result<CqId> {
+        let port = &self.inner.port;
+        port.prepare_to_sleep();
+        if let Some(udp) = port.udp.as_ref().filter(|udp| udp.is_used())
+            && !fcntl_getfl(events)?.contains(OFlags::NONBLOCK)
+        {
+            loop {
+                if let Some(event) = self.inner.wait_at(udp, Instant::now() + LONG)? {
+                    return Ok(event);
+                }
+            }
+        }
+        let mut event = [0; 4];
+        // Events are written and read whole, because a pipe does not divide a write of this size.
+        rustix::io::read(events, &mut event)?;
+        Ok(CqId(u32::from_ne_bytes(event)))
+    }
+
+    /// Removes the events of a completion queue that is being destroyed.
+    pub fn discard_events(&self, of: CqId) {
+        let mut others = Vec::new();
+        while let Ok(Some(event)) = self.inner.take() {
+            if event != of {
+                others.push(event);
+            }
+        }
+        others.into_iter().for_each(|event| self.inner.raise(event));
     }
 }
 

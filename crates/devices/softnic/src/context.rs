@@ -375,6 +375,15 @@ impl Context for SoftContext {
 }
 
 impl SoftContext {
+    /// Returns a descriptor that is readable while asynchronous events wait: a byte for each, which the reader takes
+    /// before it calls [`Context::async_event`].
+    ///
+    /// # Errors
+    /// The process has no descriptors left, or the context has returned one before.
+    pub fn open_async_events(&self) -> std::io::Result<std::os::fd::OwnedFd> {
+        self.handle.port.open_async_events()
+    }
+
     /// Makes an address handle to another address or a multicast group; returns its name.
     fn make_udp_handle(&self, pd: &SoftPd, address: &AddressVector) -> Result<u64, CreateError> {
         let to = address.dgid;

@@ -29,6 +29,8 @@ const TICK: Timespec = ticks(1);
 const POLLED_TICK: Timespec = ticks(4);
 /// Interval at which it checks the UDP port while a thread sleeps on the port's socket.
 const LONG_TICK: Timespec = ticks(10);
+/// Interval at which it checks armed limits of shared receive queues.
+const LIMIT_TICK: Timespec = ticks(4);
 /// Number of ticks without waiting requests after which the engine sleeps until it is woken.
 const IDLE_TICKS: u32 = 16;
 
@@ -112,7 +114,8 @@ impl Loop {
         while !self.port.closing.load(Ordering::Acquire) {
             let peers = self.port.peers();
             let watch = self.drive_udp();
-            let Woken { by_fifo, ended } = self.sleep(&peers, watch);
+            let limits = self.port.report_limits().then_some(LIMIT_TICK);
+            let Woken { by_fifo, ended } = self.sleep(&peers, watch, limits);
             let has_ended = !ended.is_empty();
             ended.into_iter().for_each(|peer| self.handle_death(peer));
             if by_fifo {
@@ -160,8 +163,13 @@ impl Loop {
     }
 
     /// Sleeps until the engine is woken, a peer dies, packets arrive that no other thread receives, or a tick
-    /// has passed.
-    fn sleep<'a>(&self, peers: &'a [Arc<Peer>], watch: Watch) -> Woken<'a> {
+    /// has passed; at most for `limit`.
+    fn sleep<'a>(
+        &self,
+        peers: &'a [Arc<Peer>],
+        watch: Watch,
+        limit: Option<Timespec>,
+    ) -> Woken<'a> {
         let mut fds = vec![PollFd::new(&self.port.wake.fifo, PollFlags::IN)];
         fds.extend(
             peers
@@ -169,7 +177,7 @@ impl Loop {
                 .map(|peer| PollFd::from_borrowed_fd(peer.pidfd.as_fd(), PollFlags::IN)),
         );
         let watching = self.port.wake.watching.load(Ordering::Relaxed);
-        let tick = watching.then_some(TICK);
+        let tick = watching.then_some(TICK).or(limit);
         let timeout = match (watch, &self.port.udp) {
             (Watch::Others(span), _) => Some(tick.map_or(span, |tick| tick.min(span))),
             (Watch::Alone(span), Some(udp)) => {

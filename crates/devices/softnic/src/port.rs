@@ -5,12 +5,15 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use adverb_verbs::{
     AsyncEvent, CreateError, Gid, OpenError, PathMtu, Qpn, SrqId, open_files_remedy,
 };
+use rustix::fs::OFlags;
+use rustix::pipe::PipeFlags;
 use spin::mutex::SpinMutex;
 
 use crate::shm::arena::Arena;
@@ -67,6 +70,9 @@ pub(crate) trait PortSrq: fmt::Debug + Send + Sync {
 
     /// Takes the event that the queue's limit was reached, if it was.
     fn take_limit_event(&self) -> Option<AsyncEvent>;
+
+    /// Whether an event is due when the queue's limit is reached.
+    fn has_limit(&self) -> bool;
 }
 
 /// Everything that a context's objects share.
@@ -97,6 +103,8 @@ pub(crate) struct Port {
     pub(crate) srqs: Mutex<HashMap<u32, Weak<dyn PortSrq>>>,
     /// Asynchronous events that were not polled yet, except limits of shared receive queues.
     async_events: Mutex<VecDeque<AsyncEvent>>,
+    /// The end of a pipe to which a byte is written for each asynchronous event, if a program reads its other end.
+    event_bell: OnceLock<OwnedFd>,
     peers: Mutex<HashMap<u32, Arc<Peer>>>,
     /// Queue pairs whose oldest request waits for the peer.
     pub(crate) pending: SpinMutex<Vec<Arc<dyn PortQp>>>,
@@ -188,6 +196,7 @@ impl Port {
             regions: Mutex::default(),
             srqs: Mutex::default(),
             async_events: Mutex::default(),
+            event_bell: OnceLock::new(),
             peers: Mutex::default(),
             pending: SpinMutex::default(),
             pending_count: AtomicUsize::new(0),
@@ -357,6 +366,40 @@ impl Port {
     /// Adds an asynchronous event.
     pub(crate) fn report(&self, event: AsyncEvent) {
         lock(&self.async_events).push_back(event);
+        if let Some(bell) = self.event_bell.get() {
+            // If the pipe is full, its other end is readable anyway.
+            let _ = rustix::io::write(bell, &[0]);
+        }
+    }
+
+    /// Returns the end of a pipe from which a byte can be read for each asynchronous event.
+    pub(crate) fn open_async_events(&self) -> io::Result<OwnedFd> {
+        let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::fs::fcntl_setfl(&write, OFlags::NONBLOCK)?;
+        self.event_bell
+            .set(write)
+            .map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
+        self.wake.wake();
+        Ok(read)
+    }
+
+    /// Reports limits of shared receive queues that were reached. Returns whether it has to be called again, because
+    /// a limit is armed: requesters write it to shared memory, and do not wake this process.
+    pub(crate) fn report_limits(&self) -> bool {
+        if self.event_bell.get().is_none() {
+            return false;
+        }
+        let srqs = self.shared_queues();
+        srqs.iter().for_each(|srq| srq.take_datagrams());
+        for event in srqs.iter().filter_map(|srq| srq.take_limit_event()) {
+            self.report(event);
+        }
+        srqs.iter().any(|srq| srq.has_limit())
+    }
+
+    fn shared_queues(&self) -> Vec<Arc<dyn PortSrq>> {
+        let srqs = lock(&self.srqs);
+        srqs.values().filter_map(Weak::upgrade).collect()
     }
 
     /// Takes the oldest asynchronous event. Whether a shared receive queue's limit was reached is in the
@@ -365,10 +408,7 @@ impl Port {
         if let Some(event) = lock(&self.async_events).pop_front() {
             return Some(event);
         }
-        let srqs: Vec<_> = lock(&self.srqs)
-            .values()
-            .filter_map(Weak::upgrade)
-            .collect();
+        let srqs = self.shared_queues();
         srqs.iter().for_each(|srq| srq.take_datagrams());
         srqs.iter().find_map(|srq| srq.take_limit_event())
     }

@@ -133,29 +133,43 @@ pub fn transition(qp_type: QpType, from: QpState, to: QpState) -> Option<Transit
 
 /// Checks that a queue pair in `from` may be modified by `attr` and returns the new state.
 ///
-/// Without `STATE` in the mask it stays in `from`, which needs a transition from `from` to itself.
-///
 /// # Errors
-/// There is no such transition, a required attribute is missing, or one is not allowed.
+/// As for [`check_mask`].
 pub fn check_transition(
     qp_type: QpType,
     from: QpState,
     attr: &QpAttr,
 ) -> Result<QpState, ModifyQpError> {
-    if let Some(named) = attr.cur_state.filter(|named| *named != from) {
+    check_mask(qp_type, from, (attr.state, attr.cur_state), attr.mask())
+}
+
+/// Checks that a queue pair in `from` may be modified by the attributes `given`, of which `state` and `current` are
+/// the values of `STATE` and `CUR_STATE`; returns the new state.
+///
+/// Without a new state it stays in `from`, which needs a transition from `from` to itself.
+///
+/// # Errors
+/// There is no such transition, a required attribute is missing, or one is not allowed.
+pub fn check_mask(
+    qp_type: QpType,
+    from: QpState,
+    (state, current): (Option<QpState>, Option<QpState>),
+    given: QpAttrMask,
+) -> Result<QpState, ModifyQpError> {
+    if let Some(named) = current.filter(|named| *named != from) {
         return Err(ModifyQpError::CurrentState {
             actual: from,
             named,
         });
     }
-    let to = attr.state.unwrap_or(from);
+    let to = state.unwrap_or(from);
     let edge = transition(qp_type, from, to).ok_or_else(|| ModifyQpError::IllegalTransition {
         qp_type,
         from,
         to,
         legal: legal_targets(qp_type, from),
     })?;
-    let given = attr.mask() - M::STATE;
+    let given = given - M::STATE;
     let missing = edge.required - given;
     let names_current = matches!(from, Rtr | Rts | Sqd | Sqe).then_some(M::CUR_STATE);
     let invalid = given - edge.required - edge.optional - names_current.unwrap_or(NONE);

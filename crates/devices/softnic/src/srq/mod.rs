@@ -384,6 +384,10 @@ impl PortSrq for SrqInner {
         let is_reached = self.ring.take_reached();
         is_reached.then(|| AsyncEvent::SrqLimitReached(self.id()))
     }
+
+    fn has_limit(&self) -> bool {
+        self.ring.limit() != 0
+    }
 }
 
 impl Drop for SrqInner {
@@ -437,6 +441,7 @@ impl SharedReceiveQueue for SoftSrq {
             srq.port.report(AsyncEvent::SrqLimitReached(srq.id()));
         }
         srq.ring.arm(srq_limit);
+        srq.port.wake.wake(); // the engine has to watch the limit
         Ok(())
     }
 

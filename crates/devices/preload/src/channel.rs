@@ -1,0 +1,114 @@
+//! Completion channels.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+
+use adverb_abi::{ibv_comp_channel, ibv_context, ibv_cq};
+use adverb_softnic::SoftChannel;
+use adverb_verbs::Context as _;
+
+use crate::call::{self, Refusal};
+use crate::context::Context;
+use crate::cq::Cq;
+use crate::object::{Object, Users, lock};
+
+/// A completion channel, behind its `ibv_comp_channel`.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) soft: SoftChannel,
+    /// What the program polls, and sets `O_NONBLOCK` on.
+    fd: OwnedFd,
+    /// Completion queues.
+    pub(crate) users: Users,
+}
+
+type ChannelObject = Object<ibv_comp_channel, Channel>;
+
+impl Channel {
+    /// Returns the channel behind a pointer from C.
+    ///
+    /// # Safety
+    /// `channel` is from `ibv_create_comp_channel`, and not destroyed within `'a`.
+    pub(crate) unsafe fn of<'a>(channel: *const ibv_comp_channel) -> &'a Self {
+        // SAFETY: the caller's.
+        &unsafe { ChannelObject::of(channel) }.own
+    }
+
+    /// Takes the next event; returns its completion queue, which has one more event to acknowledge.
+    fn take_event(
+        &self,
+        channel: *const ibv_comp_channel,
+        context: &Context,
+    ) -> Result<*mut ibv_cq, Refusal> {
+        loop {
+            let id = self
+                .soft
+                .read_event(self.fd.as_fd())
+                .map_err(|error| Refusal::expected(error.raw_os_error().unwrap_or(libc::EIO)))?;
+            let cqs = lock(&context.cqs);
+            // A late event of a destroyed queue may have the id of a new queue, which may have another channel.
+            let Some(cq) = cqs.get(id.0) else { continue };
+            // SAFETY: destroying the queue removes it from the table, which is locked.
+            if unsafe { (*cq).channel }.cast_const() == channel {
+                // SAFETY: as above.
+                unsafe { Cq::of(cq) }.events.taken();
+                return Ok(cq);
+            }
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    call::pointer("ibv_create_comp_channel", || {
+        // SAFETY: the program passes an open context.
+        let soft = unsafe { Context::of(context) }.soft.create_channel()?;
+        let fd = soft.open_events()?;
+        let c = ibv_comp_channel {
+            context,
+            fd: fd.as_raw_fd(),
+            refcnt: 0,
+        };
+        let users = Users::default();
+        Ok(Object::create(c, Channel { soft, fd, users }))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    call::status("ibv_destroy_comp_channel", || {
+        // SAFETY: the program passes a channel that it has created.
+        unsafe { Channel::of(channel) }
+            .users
+            .check_none("the completion channel")?;
+        // SAFETY: the program destroys it once, and no completion queue uses it.
+        unsafe { ChannelObject::destroy(channel) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    call::number("ibv_get_cq_event", || {
+        // SAFETY: the program passes a channel that it has created, and does not destroy it during the call.
+        let (own, context) = unsafe { (Channel::of(channel), Context::of((*channel).context)) };
+        let taken = own.take_event(channel, context)?;
+        // SAFETY: the program passes two addresses; the queue waits for the event's acknowledgement before it is
+        // destroyed.
+        unsafe {
+            *cq = taken;
+            *cq_context = (*taken).cq_context;
+        }
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: u32) {
+    // SAFETY: the program passes a completion queue that it has created.
+    unsafe { Cq::of(cq) }.events.acknowledge(events);
+}

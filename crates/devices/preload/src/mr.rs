@@ -1,0 +1,245 @@
+//! Memory regions.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Mutex;
+
+use adverb_abi::{IBV_ACCESS_ON_DEMAND, IBV_ACCESS_ZERO_BASED, ibv_mr, ibv_pd};
+use adverb_softnic::SoftMr;
+use adverb_units::Bytes;
+use adverb_verbs::{AccessFlags, MemoryRegion as _};
+
+use crate::call::{self, Refusal};
+use crate::context::Context;
+use crate::object::{Object, lock};
+use crate::pd::Pd;
+
+/// Flags that a device may ignore (`IBV_ACCESS_OPTIONAL_RANGE`).
+const OPTIONAL: u32 = 0x3ff0_0000;
+/// `IBV_ACCESS_MW_BIND` and `IBV_ACCESS_HUGETLB`, which change nothing here.
+const WITHOUT_EFFECT: u32 = 1 << 4 | 1 << 7;
+
+/// A memory region, behind its `ibv_mr`.
+#[derive(Debug)]
+pub(crate) struct Mr {
+    /// The registration, and what was registered. Registering again replaces both.
+    registered: Mutex<(SoftMr, Memory)>,
+}
+
+type MrObject = Object<ibv_mr, Mr>;
+
+/// The memory that a program registers.
+///
+/// The address is only passed on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    pub(crate) addr: *mut c_void,
+    pub(crate) length: usize,
+    /// The address by which requests name the first byte.
+    pub(crate) iova: u64,
+    pub(crate) access: u32,
+}
+
+impl Memory {
+    fn register(&self, pd: *mut ibv_pd) -> Result<SoftMr, Refusal> {
+        let flags = self.access & !OPTIONAL & !WITHOUT_EFFECT;
+        if flags & IBV_ACCESS_ON_DEMAND != 0 {
+            return Err(Refusal::unsupported("the device has no on-demand paging"));
+        }
+        let iova = match flags & IBV_ACCESS_ZERO_BASED {
+            0 => self.iova,
+            _ => 0,
+        };
+        let access = AccessFlags::from_bits(flags & !IBV_ACCESS_ZERO_BASED)
+            .ok_or_else(|| Refusal::invalid(format!("invalid access flags {:#x}", self.access)))?;
+        // SAFETY: the program passes a protection domain that it has allocated.
+        let (pd, context) = unsafe { (Pd::of(pd), Context::of((*pd).context)) };
+        let length = Bytes::new(self.length as u64);
+        // SAFETY: the program asks that peers and this device access this memory while it is registered.
+        Ok(unsafe {
+            context
+                .soft
+                .register_iova(&pd.soft, (self.addr.cast(), iova), length, access)
+        }?)
+    }
+
+    fn create(&self, pd: *mut ibv_pd) -> Result<*mut ibv_mr, Refusal> {
+        let soft = self.register(pd)?;
+        let c = ibv_mr {
+            // SAFETY: the program passes a protection domain that it has allocated.
+            context: unsafe { (*pd).context },
+            pd,
+            addr: self.addr,
+            length: self.length,
+            handle: soft.lkey().0,
+            lkey: soft.lkey().0,
+            rkey: soft.rkey().0,
+        };
+        // SAFETY: as above.
+        unsafe { Pd::of(pd) }.users.add();
+        let registered = Mutex::new((soft, *self));
+        Ok(Object::create(c, Mr { registered }))
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    let memory = Memory {
+        addr,
+        length,
+        iova: addr.addr() as u64,
+        access: access as u32,
+    };
+    call::pointer("ibv_reg_mr", || memory.create(pd))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    let memory = Memory {
+        addr,
+        length,
+        iova,
+        access: access as u32,
+    };
+    call::pointer("ibv_reg_mr_iova", || memory.create(pd))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    let memory = Memory {
+        addr,
+        length,
+        iova,
+        access,
+    };
+    call::pointer("ibv_reg_mr_iova2", || memory.create(pd))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    call::status("ibv_dereg_mr", || {
+        // SAFETY: the program deregisters a region that it has registered, once; the domain outlives its regions.
+        unsafe {
+            Pd::of((*mr).pd).users.remove();
+            MrObject::destroy(mr);
+        }
+        Ok(())
+    })
+}
+
+/// `enum ibv_rereg_mr_flags`.
+const CHANGE_TRANSLATION: c_int = 1;
+const CHANGE_PD: c_int = 2;
+const CHANGE_ACCESS: c_int = 4;
+/// `enum ibv_rereg_mr_err_code`: the arguments are invalid, and the device refused; the region is as before.
+const ERR_INPUT: c_int = -1;
+const ERR_CMD: c_int = -4;
+
+/// The arguments of `ibv_rereg_mr`.
+struct Change {
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+}
+
+impl Change {
+    fn check(&self) -> Result<(), Refusal> {
+        let flags = self.flags;
+        if flags == 0 || flags & !(CHANGE_TRANSLATION | CHANGE_PD | CHANGE_ACCESS) != 0 {
+            return Err(Refusal::invalid(format!("invalid flags {flags:#x}")));
+        }
+        if flags & CHANGE_TRANSLATION != 0 && (self.addr.is_null() || self.length == 0) {
+            return Err(Refusal::invalid(
+                "a new translation needs an address and a length",
+            ));
+        }
+        if flags & CHANGE_PD != 0 && self.pd.is_null() {
+            return Err(Refusal::invalid("the new protection domain is NULL"));
+        }
+        Ok(())
+    }
+
+    /// Registers the memory again, with another key.
+    ///
+    /// # Safety
+    /// The region and the protection domain exist.
+    unsafe fn apply(&self, mr: *mut ibv_mr) -> Result<(), Refusal> {
+        // SAFETY: the caller's.
+        let own = unsafe { &MrObject::of(mr).own };
+        let mut registered = lock(&own.registered);
+        let mut memory = registered.1;
+        if self.flags & CHANGE_TRANSLATION != 0 {
+            memory.addr = self.addr;
+            memory.length = self.length;
+            memory.iova = self.addr.addr() as u64;
+        }
+        if self.flags & CHANGE_ACCESS != 0 {
+            memory.access = self.access as u32;
+        }
+        // SAFETY: the caller's.
+        let old = unsafe { (*mr).pd };
+        let pd = if self.flags & CHANGE_PD != 0 {
+            self.pd
+        } else {
+            old
+        };
+        let soft = memory.register(pd)?;
+        // SAFETY: the caller's; a domain outlives its regions.
+        unsafe {
+            Pd::of(pd).users.add();
+            Pd::of(old).users.remove();
+            (*mr).pd = pd;
+            (*mr).addr = memory.addr;
+            (*mr).length = memory.length;
+            (*mr).handle = soft.lkey().0;
+            (*mr).lkey = soft.lkey().0;
+            (*mr).rkey = soft.rkey().0;
+        }
+        *registered = (soft, memory);
+        Ok(())
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    let change = Change {
+        flags,
+        pd,
+        addr,
+        length,
+        access,
+    };
+    if call::status("ibv_rereg_mr", || change.check()) != 0 {
+        return ERR_INPUT;
+    }
+    // SAFETY: the program passes a region, and a protection domain if it is to change.
+    match call::status("ibv_rereg_mr", || unsafe { change.apply(mr) }) {
+        0 => 0,
+        _ => ERR_CMD,
+    }
+}

@@ -1,0 +1,59 @@
+//! Protection domains.
+
+use std::ffi::c_int;
+
+use adverb_abi::{ibv_context, ibv_pd};
+use adverb_softnic::SoftPd;
+use adverb_verbs::Context as _;
+
+use crate::call;
+use crate::context::Context;
+use crate::object::{Object, Users};
+
+/// A protection domain, behind its `ibv_pd`.
+#[derive(Debug)]
+pub(crate) struct Pd {
+    pub(crate) soft: SoftPd,
+    /// Regions, queue pairs, shared receive queues and address handles.
+    pub(crate) users: Users,
+}
+
+type PdObject = Object<ibv_pd, Pd>;
+
+impl Pd {
+    /// Returns the protection domain behind a pointer from C.
+    ///
+    /// # Safety
+    /// `pd` is from `ibv_alloc_pd`, and not deallocated within `'a`.
+    pub(crate) unsafe fn of<'a>(pd: *const ibv_pd) -> &'a Self {
+        // SAFETY: the caller's.
+        &unsafe { PdObject::of(pd) }.own
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    call::pointer("ibv_alloc_pd", || {
+        // SAFETY: the program passes an open context.
+        let soft = unsafe { Context::of(context) }.soft.alloc_pd()?;
+        let users = Users::default();
+        let c = ibv_pd {
+            context,
+            ..ibv_pd::zeroed()
+        };
+        Ok(Object::create(c, Pd { soft, users }))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    call::status("ibv_dealloc_pd", || {
+        // SAFETY: the program passes an allocated protection domain.
+        unsafe { Pd::of(pd) }
+            .users
+            .check_none("the protection domain")?;
+        // SAFETY: the program deallocates it once, and no object uses it.
+        unsafe { PdObject::destroy(pd) };
+        Ok(())
+    })
+}

@@ -1,0 +1,239 @@
+//! Posting requests: a chain of C becomes a list of ours, without heap memory.
+
+use std::ffi::c_int;
+
+use adverb_abi::{
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_qp, ibv_recv_wr,
+    ibv_send_wr, ibv_sge, ibv_srq,
+};
+use adverb_verbs::{
+    AddressHandle as _, Comparison, Destination, Imm, Operation, PostError, Qpn, QueuePair as _,
+    RecvRequest, RemoteAddress, Rkey, SendFlags, SendRequest, Sge, SharedReceiveQueue as _, WrId,
+};
+
+use smallvec::SmallVec;
+
+use super::Qp;
+use crate::ah::Ah;
+use crate::call::{self, Refusal};
+use crate::srq::Srq;
+
+/// Maximum number of requests that are posted in one call of the device.
+const BATCH: usize = 16;
+
+const _: () = assert!(
+    size_of::<Sge<'_>>() == size_of::<ibv_sge>() && align_of::<Sge<'_>>() == align_of::<ibv_sge>()
+);
+
+/// Returns the SGEs of a request.
+///
+/// # Safety
+/// `list` is an array of `count` SGEs, and lives as long as `'a`, as the inline data does that it names.
+#[inline]
+unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge<'a>], Refusal> {
+    match usize::try_from(count) {
+        Ok(0) => Ok(&[]),
+        // SAFETY: the caller's; both structures have address, length and key in this order.
+        Ok(count) => Ok(unsafe { std::slice::from_raw_parts(list.cast(), count) }),
+        Err(_) => Err(Refusal::invalid(format!("invalid num_sge {count}"))),
+    }
+}
+
+/// Returns the operation of a send request.
+#[inline]
+fn operation(wr: &ibv_send_wr) -> Result<Operation, Refusal> {
+    // SAFETY: the opcode determines which member the program has set; all bytes are valid numbers.
+    let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
+    let at = RemoteAddress {
+        addr: rdma.remote_addr,
+        rkey: Rkey(rdma.rkey),
+    };
+    let atomic_at = RemoteAddress {
+        addr: atomic.remote_addr,
+        rkey: Rkey(atomic.rkey),
+    };
+    let imm = Imm(u32::from_be(wr.imm_data));
+    Ok(match wr.opcode {
+        IBV_WR_SEND => Operation::Send,
+        IBV_WR_SEND_WITH_IMM => Operation::SendWithImm(imm),
+        IBV_WR_RDMA_WRITE => Operation::RdmaWrite(at),
+        IBV_WR_RDMA_WRITE_WITH_IMM => Operation::RdmaWriteWithImm(at, imm),
+        IBV_WR_RDMA_READ => Operation::RdmaRead(at),
+        IBV_WR_ATOMIC_FETCH_AND_ADD => Operation::FetchAdd(atomic_at, atomic.compare_add),
+        IBV_WR_ATOMIC_CMP_AND_SWP => {
+            let (expected, new) = (atomic.compare_add, atomic.swap);
+            Operation::CompareSwap(atomic_at, Comparison { expected, new })
+        }
+        other => {
+            return Err(Refusal::unsupported(format!(
+                "the device has no requests with opcode {other}"
+            )));
+        }
+    })
+}
+
+impl Qp {
+    /// Converts a send request.
+    ///
+    /// # Safety
+    /// The request, its SGEs, its inline data and its address handle live as long as `'a`.
+    #[inline]
+    unsafe fn send_request<'a>(&self, wr: &'a ibv_send_wr) -> Result<SendRequest<'a>, Refusal> {
+        let flags = SendFlags::from_bits(wr.send_flags).ok_or_else(|| {
+            Refusal::invalid(format!("unsupported send_flags {:#x}", wr.send_flags))
+        })?;
+        // SAFETY: the caller's.
+        let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
+        let request =
+            SendRequest::new(WrId(wr.wr_id), operation(wr)?, sges).with_flags(flags | self.flags);
+        if !self.qp_type.is_addressed() {
+            return Ok(request);
+        }
+        // SAFETY: requests on such queue pairs have this member.
+        let ud = unsafe { wr.wr.ud };
+        if ud.ah.is_null() {
+            return Err(Refusal::invalid(
+                "requests need an address handle on UD queue pairs",
+            ));
+        }
+        let qpn = Qpn::new(ud.remote_qpn)
+            .ok_or_else(|| Refusal::invalid(format!("invalid remote_qpn {:#x}", ud.remote_qpn)))?;
+        // SAFETY: the caller's.
+        let ah = unsafe { Ah::of(ud.ah) }.soft.handle();
+        Ok(request.to(Destination {
+            ah,
+            qpn,
+            qkey: ud.remote_qkey,
+        }))
+    }
+}
+
+/// A work request of C, which is in a chain.
+trait Chained {
+    fn next(&self) -> *mut Self;
+}
+
+impl Chained for ibv_send_wr {
+    fn next(&self) -> *mut Self {
+        self.next
+    }
+}
+
+impl Chained for ibv_recv_wr {
+    fn next(&self) -> *mut Self {
+        self.next
+    }
+}
+
+/// Converts the requests of a chain and posts them, up to the first that is refused, whose address it stores in
+/// `bad`.
+///
+/// # Safety
+/// `wr` is the beginning of a chain of requests that live as long as `'a`, and `bad` can be written.
+#[inline]
+unsafe fn post_chain<'a, W: Chained + 'a, R>(
+    mut wr: *mut W,
+    bad: *mut *mut W,
+    convert: impl Fn(&'a W) -> Result<R, Refusal>,
+    post: impl Fn(&[R]) -> Result<(), PostError>,
+) -> Result<(), Refusal> {
+    while !wr.is_null() {
+        let first = wr;
+        let mut batch = SmallVec::<[R; BATCH]>::new();
+        let mut refused = None;
+        // SAFETY: the caller's.
+        while let Some(request) = unsafe { wr.as_ref() }.filter(|_| batch.len() < BATCH) {
+            match convert(request) {
+                Ok(converted) => batch.push(converted),
+                Err(refusal) => {
+                    refused = Some((wr, refusal));
+                    break;
+                }
+            }
+            wr = request.next();
+        }
+        if let Err(PostError { index, cause }) = post(&batch) {
+            // SAFETY: the caller's; `index` counts requests of the chain.
+            let at = (0..index).fold(first, |wr, _| unsafe { (*wr).next() });
+            refused = Some((at, cause.into()));
+        }
+        if let Some((at, refusal)) = refused {
+            // SAFETY: the caller's.
+            unsafe { *bad = at };
+            return Err(refusal);
+        }
+    }
+    Ok(())
+}
+
+/// Converts a receive request.
+///
+/// # Safety
+/// The request and its SGEs live as long as `'a`.
+#[inline]
+unsafe fn recv_request<'a>(wr: &'a ibv_recv_wr) -> Result<RecvRequest<'a>, Refusal> {
+    // SAFETY: the caller's.
+    let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
+    Ok(RecvRequest::new(WrId(wr.wr_id), sges))
+}
+
+/// `post_send` of the tables.
+pub(crate) unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    call::status("ibv_post_send", || {
+        // SAFETY: the program passes a queue pair and a chain of requests, which it does not change during the call.
+        unsafe {
+            let qp = Qp::of(qp);
+            post_chain(
+                wr,
+                bad,
+                |wr| qp.send_request(wr),
+                |batch| qp.soft.post_send(batch),
+            )
+        }
+    })
+}
+
+/// `post_recv` of the tables.
+pub(crate) unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    call::status("ibv_post_recv", || {
+        // SAFETY: as for `post_send`.
+        unsafe {
+            let qp = Qp::of(qp);
+            post_chain(
+                wr,
+                bad,
+                |wr| recv_request(wr),
+                |batch| qp.soft.post_recv(batch),
+            )
+        }
+    })
+}
+
+/// `post_srq_recv` of the tables.
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    call::status("ibv_post_srq_recv", || {
+        // SAFETY: as for `post_send`.
+        unsafe {
+            let srq = Srq::of(srq);
+            post_chain(
+                wr,
+                bad,
+                |wr| recv_request(wr),
+                |batch| srq.soft.post_recv(batch),
+            )
+        }
+    })
+}

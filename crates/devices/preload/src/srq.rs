@@ -1,0 +1,149 @@
+//! Shared receive queues.
+
+use std::ffi::c_int;
+
+use adverb_abi::{IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
+use adverb_softnic::SoftSrq;
+use adverb_verbs::{Context as _, SharedReceiveQueue as _, SrqCaps};
+
+use crate::call::{self, Refusal};
+use crate::context::Context;
+use crate::object::{Object, Unacknowledged, Users, lock};
+use crate::pd::Pd;
+
+/// A shared receive queue, behind its `ibv_srq`.
+#[derive(Debug)]
+pub(crate) struct Srq {
+    pub(crate) soft: SoftSrq,
+    /// Queue pairs.
+    pub(crate) users: Users,
+    /// Asynchronous events.
+    pub(crate) events: Unacknowledged,
+}
+
+type SrqObject = Object<ibv_srq, Srq>;
+
+impl Srq {
+    /// Returns the queue behind a pointer from C.
+    ///
+    /// # Safety
+    /// `srq` is from [`Srq::create`], and not destroyed within `'a`.
+    #[inline]
+    pub(crate) unsafe fn of<'a>(srq: *const ibv_srq) -> &'a Self {
+        // SAFETY: the caller's.
+        &unsafe { SrqObject::of(srq) }.own
+    }
+
+    /// Creates a queue, and stores its sizes in `init`.
+    ///
+    /// # Safety
+    /// `pd` is an allocated protection domain.
+    pub(crate) unsafe fn create(
+        pd: *mut ibv_pd,
+        init: &mut ibv_srq_init_attr,
+    ) -> Result<*mut ibv_srq, Refusal> {
+        // SAFETY: the caller's.
+        let (own, context) = unsafe { (Pd::of(pd), (*pd).context) };
+        // SAFETY: a protection domain has an open context.
+        let open = unsafe { Context::of(context) };
+        let caps = SrqCaps {
+            max_wr: init.attr.max_wr,
+            max_sge: init.attr.max_sge.max(1),
+        };
+        let soft = open.soft.create_srq(&own.soft, &caps)?;
+        let made = soft
+            .query()
+            .map_err(|error| Refusal::new(libc::EIO, error.to_string()))?;
+        init.attr.max_wr = made.caps.max_wr;
+        init.attr.max_sge = made.caps.max_sge;
+        let number = soft.id().0;
+        let c = ibv_srq {
+            context,
+            srq_context: init.srq_context,
+            pd,
+            handle: number,
+            ..ibv_srq::zeroed()
+        };
+        let (users, events) = (Users::default(), Unacknowledged::default());
+        let srq = Object::create(
+            c,
+            Srq {
+                soft,
+                users,
+                events,
+            },
+        );
+        own.users.add();
+        lock(&open.srqs).insert(number, srq);
+        Ok(srq)
+    }
+
+    fn modify(&self, attr: &ibv_srq_attr, mask: u32) -> Result<(), Refusal> {
+        if mask & IBV_SRQ_MAX_WR != 0 {
+            return Err(Refusal::unsupported(
+                "the device does not resize shared receive queues",
+            ));
+        }
+        if mask & !IBV_SRQ_LIMIT != 0 {
+            return Err(Refusal::invalid(format!(
+                "srq_attr_mask {mask:#x} has unknown attributes"
+            )));
+        }
+        if mask & IBV_SRQ_LIMIT != 0 {
+            self.soft.arm(attr.srq_limit)?;
+        }
+        Ok(())
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    // SAFETY: the program passes a protection domain and attributes.
+    call::pointer("ibv_create_srq", || unsafe { Srq::create(pd, &mut *init) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_modify_srq(
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_attr,
+    mask: c_int,
+) -> c_int {
+    // SAFETY: the program passes a shared receive queue and attributes.
+    call::status("ibv_modify_srq", || unsafe {
+        Srq::of(srq).modify(&*attr, mask as u32)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+    call::status("ibv_query_srq", || {
+        // SAFETY: the program passes a shared receive queue.
+        let found = unsafe { Srq::of(srq) }.soft.query();
+        let found = found.map_err(|error| Refusal::new(libc::EIO, error.to_string()))?;
+        let found = ibv_srq_attr {
+            max_wr: found.caps.max_wr,
+            max_sge: found.caps.max_sge,
+            srq_limit: found.srq_limit,
+        };
+        // SAFETY: the program passes room for the attributes.
+        unsafe { attr.write(found) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+    call::status("ibv_destroy_srq", || {
+        // SAFETY: the program passes a shared receive queue that it has created.
+        let (own, context) = unsafe { (Srq::of(srq), Context::of((*srq).context)) };
+        own.users.check_none("the shared receive queue")?;
+        lock(&context.srqs).remove(own.soft.id().0);
+        own.events.wait();
+        // SAFETY: the program destroys it once; the domain outlives its queues.
+        unsafe {
+            Pd::of((*srq).pd).users.remove();
+            SrqObject::destroy(srq);
+        }
+        Ok(())
+    })
+}
