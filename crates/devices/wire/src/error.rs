@@ -105,4 +105,37 @@ pub enum WireError {
         /// The ICRC of its bytes.
         computed: u32,
     },
+    /// A management datagram of another length than 256 B.
+    #[error("management datagram of {have} B: expected 256 B")]
+    MadLength {
+        /// Its length.
+        have: usize,
+    },
+    /// A base version of a management datagram other than 1.
+    #[error("invalid MAD base version {0}: expected 1")]
+    MadVersion(u8),
+    /// A management datagram that is not the communication manager's.
+    #[error(
+        "management class {class:#04x}, version {version}, method {method:#04x}: expected class 0x07, version 2, method 0x03"
+    )]
+    MadClass {
+        /// Management class.
+        class: u8,
+        /// Class version.
+        version: u8,
+        /// Method.
+        method: u8,
+    },
+    /// An unknown or unsupported message of the communication manager.
+    #[error("CM attribute {0:#06x} is not supported")]
+    CmAttribute(u16),
+    /// A reserved path MTU in a REQ.
+    #[error("invalid path MTU code {0} in a REQ: expected 1 to 5")]
+    CmPathMtu(u8),
+    /// A reserved kind of message in a MRA or REJ.
+    #[error("reserved message type {0} in a MRA or REJ")]
+    CmMsgType(u8),
+    /// An unknown version of the header in the private data.
+    #[error("invalid IP CM version {0:#04x}: expected 0")]
+    IpCmVersion(u8),
 }

@@ -12,10 +12,11 @@
 //! * [`packet`]: from the base transport header to the padding; transports use this.
 //! * [`icrc`]: the invariant CRC, also for a receiver that does not see the IP header.
 //! * [`frame`]: a packet with its IP and UDP headers and its ICRC.
+//! * [`mad`], [`cm`]: management datagrams and the messages of the communication manager, payload of UD packets.
 //! * [`pcap`]: writes captures for other programs. Packets and frames print on one line.
 //!
-//! Sources: IBTA volume 1, chapter 9 (transport), 5.2 (headers), 7.8 (ICRC), 8.3 (GRH); annex A17
-//! (RoCEv2).
+//! Sources: IBTA volume 1, chapter 9 (transport), 12 (communication management), 5.2 (headers), 7.8 (ICRC), 8.3
+//! (GRH), 13.4 (management datagrams); annexes A11 (IP CM service), A17 (RoCEv2).
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ pub mod aeth;
 pub mod atomic_ack_eth;
 pub mod atomic_eth;
 pub mod bth;
+pub mod cm;
 mod crc32;
 pub mod deth;
 mod error;
@@ -34,6 +36,7 @@ pub mod ieth;
 pub mod imm_dt;
 pub mod ipv4;
 pub mod ipv6;
+pub mod mad;
 pub mod opcode;
 pub mod packet;
 pub mod pcap;

@@ -1,6 +1,8 @@
 //! Strategies for packets, and a reader of captures.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod cm;
+
 use adverb_verbs::{Imm, Psn, Qpn, RemoteAddress, Rkey};
 use adverb_wire::bth::BthFlags;
 use adverb_wire::ipv4::{Fragmentation, Ipv4, Unseen};
