@@ -1,4 +1,4 @@
-//! The InfiniBand transport as state machines without I/O: RC, UC and UD.
+//! The InfiniBand transport as state machines without I/O: RC, UC and UD, and the communication manager ([`cm`]).
 //!
 //! A queue pair is a value. The driver (a device's port) passes packets and the time to it, and takes packets, completions
 //! and the next deadline from it:
@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cm;
 mod completion;
 mod drops;
 mod inbound;
