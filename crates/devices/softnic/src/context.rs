@@ -384,6 +384,10 @@ impl SoftContext {
         self.handle.port.open_async_events()
     }
 
+    pub(crate) const fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
     /// Makes an address handle to another address or a multicast group; returns its name.
     fn make_udp_handle(&self, pd: &SoftPd, address: &AddressVector) -> Result<u64, CreateError> {
         let to = address.dgid;

@@ -36,6 +36,7 @@ mod cq;
 mod datagrams;
 mod domain;
 mod engine;
+mod gsi;
 mod idle;
 mod memory;
 mod port;
@@ -52,6 +53,7 @@ pub use channel::SoftChannel;
 pub use context::{SoftAh, SoftContext, SoftDevice};
 pub use cq::SoftCq;
 pub use domain::SoftPd;
+pub use gsi::{Gsi, ReceivedMad};
 #[cfg(feature = "testing")]
 pub use idle::yields;
 pub use memory::SoftMr;

@@ -6,6 +6,7 @@
 //!   003.wake                  FIFO: wakes its engine
 //!   003.c0, 003.c1 …          FIFOs: its completion channels
 //!   003.m0, 003.m1 …          its memory regions
+//!   003.s1061c06 …            the services for which it listens, in hexadecimal (`gsi`)
 //! /dev/shm/adverb-UID@ADDR-NS/   the same for ports with UDP port at an address of network
 //!                                namespace NS (its inode): there slot n has UDP port 4791 + n
 //! ```
@@ -263,6 +264,50 @@ impl Dir {
         Ok(None)
     }
 
+    /// Records that `slot` listens for a service, so that the other processes find it.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if a process does already.
+    pub(crate) fn announce(&self, slot: u32, service: u64) -> io::Result<()> {
+        let _locked = self.lock()?;
+        match self.listener(service) {
+            Some(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            None => {
+                let name = service_name(service);
+                self.remove(slot, &name); // left by a dead owner of the slot
+                self.create(slot, &name).map(drop)
+            }
+        }
+    }
+
+    /// Ends what [`Dir::announce`] recorded.
+    pub(crate) fn withdraw(&self, slot: u32, service: u64) {
+        self.remove(slot, &service_name(service));
+    }
+
+    /// Returns the slot of the process that listens for a service.
+    pub(crate) fn listener(&self, service: u64) -> Option<u32> {
+        let names = self.port_files().ok()?;
+        let of_service = |name: &String| {
+            let kind = name.split_once('.')?.1;
+            (service_of_kind(kind)? == service).then(|| slot_of_file(name))?
+        };
+        let mut slots = names.iter().filter_map(of_service);
+        slots.find(|slot| self.has_owner(*slot))
+    }
+
+    /// Whether a process has claimed `slot` and lives.
+    pub(crate) fn has_owner(&self, slot: u32) -> bool {
+        self.owner(slot).is_some()
+    }
+
+    /// Returns a number of the living process that has claimed `slot`: its port file's inode.
+    pub(crate) fn owner(&self, slot: u32) -> Option<u64> {
+        let how = OFlags::RDONLY | OFlags::NONBLOCK;
+        let port = self.open_file(&file_name(slot, "port"), how).ok()?;
+        Self::is_alive(&port).then(|| port.metadata().map_or(0, |meta| meta.ino()))
+    }
+
     /// Removes the files of `slot`, and the directory if it was the last.
     pub(crate) fn release(&self, slot: u32) {
         if let Ok(_locked) = self.lock() {
@@ -370,9 +415,7 @@ impl Dir {
             let Some(slot) = slot_of_file(&files[0]) else {
                 continue;
             };
-            let how = OFlags::RDONLY | OFlags::NONBLOCK;
-            let port = self.open_file(&file_name(slot, "port"), how);
-            if !port.is_ok_and(|port| Self::is_alive(&port)) {
+            if !self.has_owner(slot) {
                 self.remove_files(files);
             }
         }
@@ -427,8 +470,19 @@ fn slot_of_file(name: &str) -> Option<u32> {
         let number = kind.strip_prefix(['c', 'm']).unwrap_or_default();
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
     };
-    let is_known = kind == "port" || kind == "wake" || is_numbered(kind);
+    let is_known =
+        kind == "port" || kind == "wake" || is_numbered(kind) || service_of_kind(kind).is_some();
     (is_known && slot < MAX_SLOTS && name == file_name(slot, kind)).then_some(slot)
+}
+
+/// The service that a file with this name after the slot stands for.
+fn service_of_kind(kind: &str) -> Option<u64> {
+    let service = u64::from_str_radix(kind.strip_prefix('s')?, 16).ok()?;
+    (kind == service_name(service)).then_some(service)
+}
+
+fn service_name(service: u64) -> String {
+    format!("s{service:x}")
 }
 
 #[cfg(all(test, not(loom)))]
@@ -544,6 +598,9 @@ mod tests {
             "00a.c",
             "00a.cx1",
             "00a.portrait",
+            "00a.s01",
+            "00a.sFF",
+            "00a.server",
             "00A.port",
             "0a.port",
             "200.port",
@@ -553,13 +610,31 @@ mod tests {
         for name in kept {
             fs::write(dir.0.join(name), "").unwrap();
         }
-        for name in ["001.port", "00a.m0", "00a.wake", "1ff.c12"] {
+        for name in ["001.port", "00a.m0", "00a.s1061c06", "00a.wake", "1ff.c12"] {
             fs::write(dir.0.join(name), "").unwrap();
         }
         first.dir.release(first.slot);
         let mut expected: Vec<_> = kept.map(str::to_owned).into();
         expected.sort();
         assert_eq!(names(&dir), expected);
+    }
+
+    #[test]
+    fn one_living_process_listens_for_a_service() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = dir_in(place.path());
+        let (first, second) = (claim(&dir), claim(&dir));
+        first.dir.announce(first.slot, 0x0106_1c06).unwrap();
+        assert_eq!(second.dir.listener(0x0106_1c06), Some(0));
+        assert_eq!(second.dir.listener(0x0106_1c07), None);
+        let taken = second.dir.announce(second.slot, 0x0106_1c06).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        // The process dies.
+        drop(first);
+        second.dir.announce(second.slot, 0x0106_1c06).unwrap();
+        assert_eq!(second.dir.listener(0x0106_1c06), Some(1));
+        second.dir.withdraw(second.slot, 0x0106_1c06);
+        assert_eq!(second.dir.listener(0x0106_1c06), None);
     }
 
     #[test]

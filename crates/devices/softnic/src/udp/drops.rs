@@ -15,15 +15,18 @@ pub(super) enum PortDrop {
     UnknownQueuePair,
     /// The source address is not the peer's.
     WrongSource,
+    /// Queue pair 1 has too many management datagrams that wait.
+    Mailbox,
 }
 
-const NAMES: [(PortDrop, &str); 6] = [
+const NAMES: [(PortDrop, &str); 7] = [
     (PortDrop::Icrc, "drop_icrc_err"),
     (PortDrop::Malformed, "drop_malformed"),
     (PortDrop::Service, "drop_unknown_service"),
     (PortDrop::Partition, "drop_partition"),
     (PortDrop::UnknownQueuePair, "drop_unknown_queue_pair"),
     (PortDrop::WrongSource, "drop_wrong_source"),
+    (PortDrop::Mailbox, "drop_mad_overrun"),
 ];
 
 /// Number of dropped packets, by reason.

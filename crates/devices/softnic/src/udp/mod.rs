@@ -33,6 +33,7 @@ mod filter;
 mod groups;
 mod host;
 mod link;
+mod mailbox;
 mod memory;
 mod message_header;
 mod rx_batch;
@@ -44,7 +45,7 @@ mod tx_batch;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -52,9 +53,10 @@ use adverb_units::Time;
 use adverb_verbs::{Counters, PathMtu, QpAttr, QpState, Qpn, SendRequest, TrafficClass, WcStatus};
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
+use adverb_wire::mad;
 
-pub(crate) use address::ip_of;
 pub use address::{host_addresses, interface_index};
+pub(crate) use address::{ip_of, udp_port};
 pub(crate) use binding::{Bound, UdpAddress, UdpPeers};
 pub use capture::{CAPTURE_VARIABLE, create_capture};
 pub(crate) use datagram_table::is_udp_handle;
@@ -67,6 +69,8 @@ pub use faults::Fault;
 use groups::Joined;
 pub(crate) use groups::ReachError;
 pub(crate) use host::{Endpoint, Host};
+pub(crate) use mailbox::Mailbox;
+pub use mailbox::ReceivedMad;
 use memory::Regions;
 use rustix::event::{PollFd, PollFlags, epoll};
 use socket::RoceSocket;
@@ -89,6 +93,8 @@ pub(crate) struct Udp {
     driver: Mutex<Driver>,
     /// Number of connected queue pairs; at 0 there is nothing to drive.
     links: AtomicUsize,
+    /// Whether queue pair 1 is open, which the engine serves.
+    has_mailbox: AtomicBool,
     /// Number of turns by threads other than the engine, which drives only while these take none.
     turns: AtomicU64,
     /// When the engine looks at the timers next, in picoseconds of the driver's clock; 0: soon. Values other than 0
@@ -130,6 +136,7 @@ impl Udp {
             groups,
             driver: Mutex::new(driver),
             links: AtomicUsize::new(0),
+            has_mailbox: AtomicBool::new(false),
             turns: AtomicU64::new(0),
             engine_until: AtomicU64::new(0),
             sleepers: AtomicUsize::new(0),
@@ -149,6 +156,11 @@ impl Udp {
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
         self.links.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether the engine has to drive it while no thread polls.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.is_used() || self.has_mailbox.load(Ordering::Relaxed)
     }
 
     fn driver(&self) -> MutexGuard<'_, Driver> {
@@ -308,6 +320,39 @@ impl Udp {
     ) -> Option<WcStatus> {
         let mut driver = self.driver();
         driver.send_datagram(&Regions::of(host), qp, request)
+    }
+
+    // --- queue pair 1
+
+    /// Opens queue pair 1. `None` if it is open.
+    pub(crate) fn open_mailbox(&self, host: &dyn Host) -> Option<Arc<Mailbox>> {
+        let mut driver = self.driver();
+        if driver.mailbox.is_some() {
+            return None;
+        }
+        let mailbox = Arc::new(Mailbox::default());
+        driver.mailbox = Some(mailbox.clone());
+        self.has_mailbox.store(true, Ordering::Relaxed);
+        host.wake().wake(); // the engine has to watch the socket
+        Some(mailbox)
+    }
+
+    /// Closes queue pair 1.
+    pub(crate) fn close_mailbox(&self) {
+        self.has_mailbox.store(false, Ordering::Relaxed);
+        self.driver().mailbox = None;
+    }
+
+    /// Sends a management datagram, on behalf of `sender` if it is forwarded.
+    pub(crate) fn send_mad(
+        &self,
+        host: &dyn Host,
+        to: SocketAddr,
+        (mad, sender): (&[u8; mad::LEN], Option<SocketAddr>),
+    ) {
+        let mut driver = self.driver();
+        driver.send_mad(to, mad, sender);
+        self.send_posted(driver, (host, Regions::of(host)));
     }
 
     // --- driving

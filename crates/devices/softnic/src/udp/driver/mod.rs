@@ -17,6 +17,7 @@ use super::drops::Drops;
 use super::faults::{self, FaultInjector};
 use super::host::Host;
 use super::link::{Link, Stop};
+use super::mailbox::Mailbox;
 use super::memory::Regions;
 use super::rx_batch::RxBatch;
 use super::socket::RoceSocket;
@@ -61,6 +62,8 @@ pub(super) struct Driver {
     tx: TxBatch,
     room: Room,
     pub(super) datagrams: DatagramTable,
+    /// Takes the packets to queue pair 1, if the program wants them.
+    pub(super) mailbox: Option<Arc<Mailbox>>,
     /// Connections that failed. Their queue pairs are moved to the error state after the lock on the regions
     /// has been released: a completion queue's lock comes before it.
     failed: Vec<u32>,
@@ -95,6 +98,7 @@ impl Driver {
             tx: TxBatch::new(socket),
             room: Room::Free,
             datagrams: DatagramTable::new(own, mtu),
+            mailbox: None,
             failed: Vec::new(),
             deadline: None,
             window,

@@ -1,9 +1,11 @@
 //! The driver's operations on queue pairs: connect, modify, post.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use adverb_transport::UdDestination;
-use adverb_verbs::{QpAttr, Qpn, SendRequest, WcStatus};
+use adverb_verbs::{QpAttr, Qpn, SendRequest, TrafficClass, WcStatus};
+use adverb_wire::mad;
 
 use super::Driver;
 use crate::shm::layout::qp_index;
@@ -11,6 +13,7 @@ use crate::udp::address::{ip_of, socket_of};
 use crate::udp::datagrams::{Outgoing, Target};
 use crate::udp::host::Endpoint;
 use crate::udp::link::{Link, send_work};
+use crate::udp::mailbox;
 use crate::udp::memory::Regions;
 use crate::udp::socket::Remote;
 use crate::udp::tx_batch::Room;
@@ -133,6 +136,25 @@ impl Driver {
                 self.room = self.tx.add(&target, length);
                 Some(WcStatus::Success)
             }
+        }
+    }
+
+    /// Adds a management datagram to the batch, which [`Driver::transmit`] sends. It is lost if the socket takes no more
+    /// packets now, or the address is of the other IP version: its sender repeats it.
+    pub(in crate::udp) fn send_mad(
+        &mut self,
+        to: SocketAddr,
+        mad: &[u8; mad::LEN],
+        sender: Option<SocketAddr>,
+    ) {
+        if self.room == Room::Full {
+            self.room = self.tx.flush();
+        }
+        let class = TrafficClass::default();
+        let target = Target::new(self.tx.socket().at(), Remote { to, class });
+        if let (Room::Free, Some(target)) = (self.room, target) {
+            let length = mailbox::build(mad, sender, self.tx.place());
+            self.room = self.tx.add(&target, length);
         }
     }
 }

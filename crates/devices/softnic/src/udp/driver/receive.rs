@@ -2,6 +2,7 @@
 
 use adverb_units::Time;
 use adverb_verbs::Qpn;
+use adverb_wire::mad::GSI_QPN;
 use adverb_wire::{Bth, DEFAULT_PKEY, Opcode, Packet, UnknownOpcode, WireError, icrc};
 
 use super::Driver;
@@ -12,6 +13,7 @@ use crate::udp::drops::PortDrop;
 use crate::udp::faults::Verdict;
 use crate::udp::host::Host;
 use crate::udp::link::Link;
+use crate::udp::mailbox;
 use crate::udp::memory::Regions;
 use crate::udp::rx_batch::{ReceivedDatagram, RxBatch};
 use crate::udp::socket::RoceSocket;
@@ -140,6 +142,9 @@ impl Driver {
             return Err(PortDrop::Service);
         }
         let Some(link) = self.connected(bth.dest_qp, &datagram)? else {
+            if bth.dest_qp == GSI_QPN {
+                return self.deliver_mad(&packet, &datagram);
+            }
             let header = (flow.addresses, datagram.bytes.len(), identification);
             let is_taken = self.datagrams.deliver(&packet, header);
             return is_taken.then_some(()).ok_or(PortDrop::UnknownQueuePair);
@@ -152,6 +157,20 @@ impl Driver {
         let _ = link.transport.handle_packet(now, &packet, &mut memory);
         self.mark_ready(qp_index(bth.dest_qp));
         Ok(())
+    }
+
+    /// Passes a packet to queue pair 1 to the program.
+    #[cold]
+    fn deliver_mad(
+        &mut self,
+        packet: &Packet<'_>,
+        datagram: &ReceivedDatagram<'_>,
+    ) -> Result<(), PortDrop> {
+        let mailbox = self.mailbox.as_ref().ok_or(PortDrop::UnknownQueuePair)?;
+        let own = self.tx.socket().at();
+        let mad = mailbox::parse(packet, (datagram.from, own)).ok_or(PortDrop::Malformed)?;
+        let is_taken = mailbox.put(mad);
+        is_taken.then_some(()).ok_or(PortDrop::Mailbox)
     }
 
     /// Passes a packet with an unknown opcode to its queue pair, which drops it and may answer with a NAK.

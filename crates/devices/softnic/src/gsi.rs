@@ -1,0 +1,156 @@
+//! Queue pair 1, the general services interface: management datagrams of the UDP port (IBTA vol. 1, 13.5).
+//!
+//! A thread of the program takes the datagrams that arrive. The engine receives them, unless another thread drives the
+//! UDP port.
+//!
+//! # Which process gets a request
+//! Requests to an address are sent to UDP port 4791, which one process at the address has. The other processes have other
+//! ports. So each process records the services for which it listens as files in the shared directory of the address:
+//! * a requester at the same address, of the same user, sends directly to the port of the listener;
+//! * the process at port 4791 forwards requests for services that another process has recorded.
+//!
+//! Answers and all later messages go to the port that the other process sends from. If no process has port 4791, because
+//! the first one has ended, requests from other hosts are lost until a process opens the address again.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use adverb_verbs::{CreateError, Unsupported};
+use adverb_wire::ROCE_PORT;
+use adverb_wire::mad;
+
+use crate::context::SoftContext;
+use crate::domain::Handle;
+pub use crate::udp::ReceivedMad;
+use crate::udp::{Mailbox, Udp, udp_port};
+
+/// Queue pair 1 of a context. Dropping it closes it.
+#[derive(Debug)]
+pub struct Gsi {
+    handle: Arc<Handle>,
+    mailbox: Arc<Mailbox>,
+}
+
+impl SoftContext {
+    /// Opens queue pair 1, whose datagrams are received from now on.
+    ///
+    /// # Errors
+    /// The device has no UDP port, or the queue pair is open.
+    pub fn open_gsi(&self) -> Result<Gsi, CreateError> {
+        let port = &self.handle().port;
+        let Some(udp) = &port.udp else {
+            return Err(Unsupported {
+                feature: "management datagrams",
+                device: "soft".into(),
+            }
+            .into());
+        };
+        let mailbox = udp.open_mailbox(&**port).ok_or(CreateError::Exhausted {
+            what: "queue pairs 1",
+            limit: 1,
+        })?;
+        Ok(Gsi {
+            handle: self.handle().clone(),
+            mailbox,
+        })
+    }
+}
+
+impl Gsi {
+    fn udp(&self) -> &Udp {
+        let udp = self.handle.port.udp.as_ref();
+        udp.expect("it was opened on a UDP port")
+    }
+
+    /// Returns the address and UDP port of this process.
+    pub fn own(&self) -> SocketAddr {
+        self.udp().socket_addr()
+    }
+
+    /// Sends a datagram. It may be lost, as on any network.
+    pub fn send(&self, to: SocketAddr, mad: &[u8; mad::LEN]) {
+        let port = &self.handle.port;
+        self.udp().send_mad(&**port, to, (mad, None));
+    }
+
+    /// Forwards a request to the process at this address that listens for `service`; returns false if there is none.
+    pub fn forward(&self, request: &ReceivedMad, service: u64) -> bool {
+        let port = &self.handle.port;
+        match port.dir.listener(service) {
+            Some(slot) if slot != port.slot => {
+                let to = SocketAddr::new(self.own().ip(), udp_port(slot));
+                let forwarded = (&*request.bytes, Some(request.from));
+                self.udp().send_mad(&**port, to, forwarded);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes a datagram. Waits for it until `timeout` has passed (`None`: long) or [`Gsi::wake`] is called.
+    pub fn wait(&self, timeout: Option<Duration>) -> Option<ReceivedMad> {
+        self.mailbox.wait(timeout)
+    }
+
+    /// Ends the current or next [`Gsi::wait`].
+    pub fn wake(&self) {
+        self.mailbox.wake();
+    }
+
+    /// Records that this process listens for a service at its address.
+    ///
+    /// # Errors
+    /// `AddrInUse` if a process does already; the directory cannot be written.
+    pub fn announce(&self, service: u64) -> io::Result<()> {
+        let port = &self.handle.port;
+        port.dir
+            .announce(port.slot, service)
+            .map_err(|e| match e.kind() {
+                io::ErrorKind::AlreadyExists => io::ErrorKind::AddrInUse.into(),
+                _ => e,
+            })
+    }
+
+    /// Ends what [`Gsi::announce`] recorded.
+    pub fn withdraw(&self, service: u64) {
+        let port = &self.handle.port;
+        port.dir.withdraw(port.slot, service);
+    }
+
+    /// Whether a process of this user listens for a service at its address.
+    pub fn is_announced(&self, service: u64) -> bool {
+        self.handle.port.dir.listener(service).is_some()
+    }
+
+    /// Returns which process of this user has a UDP port at this address. `None` if there is none, or it is another's or
+    /// another host's. Later processes at the same port have other numbers.
+    pub fn process_at(&self, peer: SocketAddr) -> Option<u64> {
+        let slot = peer.port().checked_sub(ROCE_PORT)?;
+        let is_here = peer.ip() == self.own().ip();
+        is_here.then(|| self.handle.port.dir.owner(slot.into()))?
+    }
+
+    /// Returns where requests for a service at `ip` are sent.
+    pub fn listener(&self, ip: IpAddr, service: u64) -> SocketAddr {
+        let port = &self.handle.port;
+        let own = self.own();
+        let standard = SocketAddr::new(ip, ROCE_PORT);
+        if ip != own.ip() {
+            return standard;
+        }
+        match port.dir.listener(service) {
+            Some(slot) => SocketAddr::new(ip, udp_port(slot)),
+            // Nobody would answer there: this process refuses the request itself.
+            None if UdpSocket::bind(standard).is_ok() => own,
+            None => standard,
+        }
+    }
+}
+
+impl Drop for Gsi {
+    fn drop(&mut self) {
+        self.udp().close_mailbox();
+    }
+}
