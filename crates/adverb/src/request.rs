@@ -108,16 +108,17 @@ fn common(args: &MeasureArgs, op: Opcode) -> Result<Request, Usage> {
     })
 }
 
-/// The transport on a device: TCP on `tcp` and only there.
-fn transport(device: &DeviceChoice, asked: Option<Transport>) -> Result<Transport, Usage> {
+/// The transport on a device: TCP on `tcp`, which has no other, and on models.
+pub(crate) fn transport(
+    device: &DeviceChoice,
+    asked: Option<Transport>,
+) -> Result<Transport, Usage> {
     let refusal = match (device, asked) {
         (DeviceChoice::Tcp(_), None | Some(Transport::Tcp)) => return Ok(Transport::Tcp),
         (DeviceChoice::Tcp(_), Some(other)) => {
             format!("--transport {other}: {device} has no queue pairs; leave it out")
         }
-        (DeviceChoice::Model(_), Some(Transport::Tcp)) => format!(
-            "--transport tcp: {device} models RDMA only, because its published sources have no costs of a kernel's TCP; measure this machine's with --device tcp"
-        ),
+        (DeviceChoice::Model(_), Some(Transport::Tcp)) => return Ok(Transport::Tcp),
         (_, Some(Transport::Tcp)) => {
             format!("--transport tcp: {device} is an RDMA device; name --device tcp")
         }

@@ -98,9 +98,14 @@ fn options_that_tcp_lacks_are_refused_by_name() {
         ("blast --op send --device tcp --gid 1", "--gid: tcp"),
         ("ping --op send --transport tcp", "name --device tcp"),
         (
-            "ping --op send --device model:cx3 --over tcp",
-            "model:cx3 models RDMA only",
+            "ping --op write --device model:cx3 --over tcp",
+            "tcp has no operation write",
         ),
+        (
+            "connect --device model:cx3 --over tcp --size 1M",
+            "TCP on model:cx3 registers no memory",
+        ),
+        ("connect --transport tcp", "name --device tcp"),
         (
             "ping --op send --device tcp --all-pairs",
             "--all-pairs: tcp",
@@ -221,4 +226,25 @@ fn reports_and_comparisons_keep_tcp_apart() {
         line.contains("soft and tcp are different devices"),
         "{line}"
     );
+}
+
+#[test]
+fn a_model_has_tcp_for_comparison() {
+    let place = Place::new();
+    for (args, title) in [
+        ("ping --op send", "ping send on model:cx3: polling sockets"),
+        (
+            "blast --op send --size 64K --completion event",
+            "blast send on model:cx3: sleeping sockets",
+        ),
+        (
+            "connect --connections 10",
+            "connect on model:cx3: 10 connections",
+        ),
+    ] {
+        let ended = place.run(&format!("{args} --device model:cx3 --over tcp"));
+        let table = ended.ok().out;
+        assert!(table.contains(title), "{table}");
+        assert!(!table.contains("Not modelled"), "{table}");
+    }
 }

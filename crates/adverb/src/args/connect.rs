@@ -1,5 +1,6 @@
 //! The command line of `adverb connect`.
 
+use adverb_results::Transport;
 use adverb_units::Bytes;
 use adverb_verbs::{PageKind, RetryCount};
 use clap::{ArgAction, Args, ValueEnum};
@@ -8,7 +9,7 @@ use super::format::{Format, format};
 use super::out::OutArgs;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
-use super::value::count;
+use super::value::{count, word_of};
 
 /// Measure the life of connections: each step of set-up, use and break-down
 ///
@@ -26,7 +27,8 @@ use super::value::count;
 ///               its completion
 ///   break-down  to ERR until the receives are flushed, then all objects in reverse
 ///
-/// With --device tcp the connections are sockets of the kernel's TCP:
+/// With --device tcp, or --transport tcp on a model, the connections are sockets
+/// of the kernel's TCP:
 ///
 ///   set-up      socket, bind, listen (once for all connections), exchange of
 ///               addresses, connect or accept
@@ -43,6 +45,7 @@ Examples:
   adverb connect                                     100 connections on soft
   adverb connect --device soft@127.0.0.1,soft@127.0.0.2    over UDP
   adverb connect --device tcp                        the kernel's TCP
+  adverb connect --device model:cx3 --transport tcp  the same in the model
   adverb connect --size 4K,64K,1M,16M --connections 10     registration by size
   adverb connect --device verbs:mlx5_0 --size 1G --connections 2 --pages huge
   adverb connect --connections 1..1000 --agents 2 --out life
@@ -66,6 +69,10 @@ pub(crate) struct ConnectArgs {
     /// Memory that each end of a connection allocates and registers: 4K to 1G and beyond [default: 4K]
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<Bytes>,
+
+    /// Transport: rc, or tcp (kernel TCP; on a model) [default: rc; tcp on --device tcp]
+    #[arg(long, alias = "over", value_name = "WHICH", value_parser = word_of(&[Transport::Rc, Transport::Tcp]))]
+    pub(crate) transport: Option<Transport>,
 
     /// Pages of that memory, small or huge (verbs:NAME) [default: reserved huge pages for 2M and more, if there are any]
     #[arg(long, value_name = "KIND")]

@@ -182,8 +182,8 @@ pub(crate) struct MeasureArgs {
     #[command(flatten)]
     pub(crate) path: PathArgs,
 
-    /// Transport service: rc, uc (no READ, no atomics) or ud (send, up to the path MTU); tcp only with
-    /// --device tcp [default: rc]
+    /// Transport service: rc, uc (no READ, no atomics) or ud (send, up to the path MTU); tcp with
+    /// --device tcp and on models [default: rc]
     #[arg(
         long,
         alias = "over",

@@ -10,6 +10,7 @@ use serde_json::json;
 use super::start::{Cell, Setting, measure_as};
 use super::words::counted;
 use crate::args::ConnectArgs;
+use crate::request;
 use crate::sink::Table;
 
 /// `adverb connect`.
@@ -49,8 +50,9 @@ fn cell(args: &ConnectArgs) -> anyhow::Result<Cell> {
     let mut params = json!({
         "connections": args.connections, "messages": args.messages,
     });
-    if transport != Transport::Tcp {
-        params["size_bytes"] = json!(region);
+    match transport {
+        Transport::Tcp => params["transport"] = json!(transport),
+        _ => params["size_bytes"] = json!(region),
     }
     if let Some(pages) = pages {
         params["pages"] = json!(pages);
@@ -76,12 +78,17 @@ fn cell(args: &ConnectArgs) -> anyhow::Result<Cell> {
     Ok(Cell::new("connect", &params, title, Job::Connect(job)))
 }
 
-/// Returns TCP if that is the device, otherwise RC. Refuses what TCP does not have.
+/// Returns RC, or TCP if that is asked for or the device has nothing else. Refuses what TCP does not have.
 fn transport(args: &ConnectArgs) -> Result<Transport, Usage> {
     let device = args.device.choice();
-    if !matches!(device, DeviceChoice::Tcp(_)) {
-        return Ok(Transport::Rc);
+    let transport = request::transport(&device, args.transport)?;
+    if transport != Transport::Tcp {
+        return Ok(transport);
     }
+    let device = match device {
+        DeviceChoice::Tcp(_) => device.to_string(),
+        _ => format!("TCP on {device}"),
+    };
     let refused = [
         (
             args.size.map(|size| format!("--size {size}")),
@@ -106,7 +113,7 @@ fn transport(args: &ConnectArgs) -> Result<Transport, Usage> {
         .find_map(|(given, why)| Some((given?, why)))
     {
         Some((given, why)) => Err(Usage(format!("{given}: {device} {why}; leave it out"))),
-        None => Ok(Transport::Tcp),
+        None => Ok(transport),
     }
 }
 
@@ -121,8 +128,11 @@ const STEP: usize = 22;
 impl Life {
     /// Steps that a record of a model lacks because the model does not charge for them.
     fn not_modelled(record: &Record) -> Option<String> {
+        let is_rdma = !record.params.contains_key("transport");
         let is_free = |step: &&Step| {
-            step.is_of_all_queue_pairs() && times(record, **step).iter().all(Option::is_none)
+            is_rdma
+                && step.is_of_all_queue_pairs()
+                && times(record, **step).iter().all(Option::is_none)
         };
         let free: Vec<_> = Step::ALL
             .iter()

@@ -22,8 +22,8 @@ pub mod params;
 mod preset;
 mod rate;
 mod resource;
-mod socket;
 mod station;
+mod streams;
 pub mod trace;
 mod world;
 
@@ -37,5 +37,5 @@ pub use objects::{
     ModelAh, ModelChannel, ModelContext, ModelCq, ModelMr, ModelPd, ModelQp, ModelSrq,
 };
 pub use preset::{Driver, EntryProblem, Kind, Preset, PresetError, names};
-pub use socket::Socket;
 pub use station::ModelStation;
+pub use streams::{ModelListener, ModelStream};

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use adverb_sim::{Condition, Role, Wake};
 use adverb_units::{CpuTime, Span, Time};
 use adverb_verbs::{
-    CompletionQueue, Context, CqId, Level, MemoryAccessError, MemoryRegion, NoStreams,
-    OutOfBandError, RoleId, Station, Unsupported, WaitError, Work, WorkCompletion,
+    CompletionQueue, CqId, Level, MemoryAccessError, MemoryRegion, OutOfBandError, RoleId, Station,
+    WaitError, Work, WorkCompletion,
 };
 
 use crate::host::cores::CoreTimes;
@@ -89,7 +89,11 @@ impl<'y> ModelStation<'y> {
         self.system.set(self.system.get() + span);
     }
 
-    fn deadline(&self, patience: Span) -> Option<Time> {
+    pub(crate) fn machine(&self) -> MachineId {
+        self.context.machine()
+    }
+
+    pub(crate) fn deadline(&self, patience: Span) -> Option<Time> {
         (patience < Span::MAX).then(|| self.role.now() + patience)
     }
 
@@ -119,6 +123,15 @@ impl<'y> ModelStation<'y> {
         let why = self.wait(Act::Sleep, condition, deadline);
         self.idle.set(self.idle.get() + (self.role.now() - start));
         why != Wake::Deadline
+    }
+
+    /// Waits for `condition` in system calls that do not block.
+    pub(crate) fn poll_in_kernel(&self, condition: Condition, deadline: Option<Time>) -> Wake {
+        let start = self.role.now();
+        let why = self.wait(Act::Poll, condition, deadline);
+        self.system
+            .set(self.system.get() + (self.role.now() - start));
+        why
     }
 
     /// Accounts for noticing what was polled for: on average half a poll after it arrived, plus the load of
@@ -160,14 +173,14 @@ impl<'y> ModelStation<'y> {
 
 impl Station for ModelStation<'_> {
     type Context = ModelContext;
-    type Streams = NoStreams;
+    type Streams = Self;
 
     fn context(&self) -> &ModelContext {
         &self.context
     }
 
-    fn streams(&self) -> Result<&NoStreams, Unsupported> {
-        Err(NoStreams::of(&self.context.name()))
+    fn streams(&self) -> &Self {
+        self
     }
 
     fn now(&self) -> Time {

@@ -3,8 +3,8 @@
 use adverb_units::{Span, Time};
 
 use crate::{
-    Context, CpuTime, CqId, MemoryAccessError, OutOfBandError, RoleId, Station, Unsupported,
-    WaitError, Work, WorkCompletion,
+    Context, CpuTime, CqId, MemoryAccessError, OutOfBandError, RoleId, Station, WaitError, Work,
+    WorkCompletion,
 };
 
 /// Intercepts the waits of a [`Guarded`] station.
@@ -138,7 +138,7 @@ impl<S: Station, G: Guard> Station for Guarded<'_, S, G> {
             .receive(patience, |patience| self.station.receive(from, patience))
     }
 
-    fn streams(&self) -> Result<&S::Streams, Unsupported> {
+    fn streams(&self) -> &S::Streams {
         self.station.streams()
     }
 }

@@ -72,7 +72,7 @@ pub use qp::{
 pub use rate::{LinkRate, ParseLinkRateError};
 pub use srq::{AsyncEvent, NoSrq, SharedReceiveQueue, SrqAttr, SrqCaps};
 pub use station::{CpuTime, Level, OutOfBandError, RoleId, Station, WaitError, Work};
-pub use stream::{NoStreams, Note, StreamAddress, StreamError, StreamStep, StreamWait, Streams};
+pub use stream::{Note, StreamAddress, StreamError, StreamStep, StreamWait, Streams};
 pub use work::{
     AhRef, Comparison, Destination, Operation, RecvRequest, RemoteAddress, SendFlags, SendRequest,
     Sge,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::completion::WorkCompletion;
 use crate::device::Context;
-use crate::error::{CreateError, MemoryAccessError, PollError, Unsupported};
+use crate::error::{CreateError, MemoryAccessError, PollError};
 use crate::ids::CqId;
 use crate::stream::{StreamError, Streams};
 
@@ -119,10 +119,7 @@ pub trait Station {
     fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError>;
 
     /// Returns the byte streams.
-    ///
-    /// # Errors
-    /// It has none.
-    fn streams(&self) -> Result<&Self::Streams, Unsupported>;
+    fn streams(&self) -> &Self::Streams;
 }
 
 /// Memory level of the cache lines that a program loads.

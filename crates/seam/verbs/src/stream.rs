@@ -1,13 +1,11 @@
 //! Byte streams between roles: TCP, for programs that compare RDMA with sockets.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
 use adverb_units::Span;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Unsupported;
 use crate::station::WaitError;
 
 /// Where a listener accepts its peer.
@@ -161,65 +159,5 @@ fn listen_remedy(source: &io::Error) -> &'static str {
         io::ErrorKind::AddrInUse => "name a free port, or leave the port out",
         io::ErrorKind::AddrNotAvailable => "name an address of this host (`ip address`)",
         _ => "name another address or port",
-    }
-}
-
-/// The streams of a station that has none.
-#[derive(Debug)]
-pub enum NoStreams {}
-
-impl NoStreams {
-    /// The error of a device without streams.
-    pub fn of(device: &impl fmt::Display) -> Unsupported {
-        Unsupported {
-            feature: "TCP",
-            device: device.to_string(),
-        }
-    }
-}
-
-impl Streams for NoStreams {
-    type Listener = NoStreams;
-    type Stream = NoStreams;
-
-    fn listen_by_step(&self, _note: Note<'_>) -> Result<(NoStreams, StreamAddress), StreamError> {
-        match *self {}
-    }
-
-    fn accept(&self, _listener: &NoStreams, _patience: Span) -> Result<NoStreams, WaitError> {
-        match *self {}
-    }
-
-    fn connect_by_step(
-        &self,
-        _to: StreamAddress,
-        _patience: Span,
-        _note: Note<'_>,
-    ) -> Result<NoStreams, WaitError> {
-        match *self {}
-    }
-
-    fn shutdown(&self, _stream: &NoStreams) -> Result<(), StreamError> {
-        match *self {}
-    }
-
-    fn send_some(
-        &self,
-        _stream: &NoStreams,
-        _bytes: &[u8],
-        _how: StreamWait,
-        _patience: Span,
-    ) -> Result<usize, WaitError> {
-        match *self {}
-    }
-
-    fn receive_some(
-        &self,
-        _stream: &NoStreams,
-        _into: &mut [u8],
-        _how: StreamWait,
-        _patience: Span,
-    ) -> Result<usize, WaitError> {
-        match *self {}
     }
 }

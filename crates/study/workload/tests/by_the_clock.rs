@@ -9,8 +9,7 @@ use adverb_results::{Completion, Opcode, Signaling};
 use adverb_softnic::{SoftChannel, SoftContext, SoftCq, SoftMr};
 use adverb_units::{Bytes, CpuTime, Span, Time};
 use adverb_verbs::{
-    CqId, MemoryAccessError, OutOfBandError, RoleId, Station, Unsupported, WaitError,
-    WorkCompletion,
+    CqId, MemoryAccessError, OutOfBandError, RoleId, Station, WaitError, WorkCompletion,
 };
 use adverb_workload::pair::{
     ACTIVE, CellResult, CellSpec, Length, PASSIVE, Request, run_active, run_passive,
@@ -104,7 +103,7 @@ impl Station for Clocked {
     fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
         self.station.receive(from, patience)
     }
-    fn streams(&self) -> Result<&HostStation<SoftContext>, Unsupported> {
+    fn streams(&self) -> &HostStation<SoftContext> {
         self.station.streams()
     }
 }

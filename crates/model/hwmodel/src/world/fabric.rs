@@ -6,7 +6,7 @@ use std::rc::Rc;
 use adverb_sim::{Condition, Scheduler, Shared};
 use adverb_units::Time;
 
-use crate::host::tcp::{End, Piece};
+use crate::host::tcp::{End, Flag, Listener, Piece};
 use crate::ids::{ChannelIndex, CqIndex, MachineId, QpIndex, QpRef, SrqIndex, Table};
 use crate::machine::Machine;
 use crate::nic::completion::{Channel, Cq};
@@ -61,7 +61,7 @@ pub(crate) enum Event {
     /// Receives fail, now that earlier ones have completed.
     FailReceives { qp: QpRef },
     /// A piece of a TCP stream, or only an acknowledgement, is at the sending NIC.
-    TcpSend { end: u32, bytes: u64 },
+    TcpSend { end: u32, bytes: u32, flag: Flag },
     /// A piece arrives at the port of the other end.
     TcpArrive { end: u32, piece: Piece },
     /// The receiving kernel has processed a piece.
@@ -84,6 +84,7 @@ pub(crate) struct Fabric {
     pub(crate) messages: Messages,
     /// Ends of TCP connections; the two of a connection are adjacent.
     pub(crate) ends: Vec<End>,
+    pub(crate) listeners: Vec<Listener>,
     /// Out-of-band messages, by receiving role.
     pub(crate) mail: Vec<Mailbox>,
 }

@@ -42,7 +42,7 @@ impl World for Fabric {
             Event::Deliver { message } => self.deliver(message, events),
             Event::Land { message } => self.land(message, events),
             Event::FailReceives { qp } => self.fail_receives(qp, events),
-            Event::TcpSend { end, bytes } => self.tcp_send(end, bytes, events),
+            Event::TcpSend { end, bytes, flag } => self.tcp_send(end, (bytes, flag), events),
             Event::TcpArrive { end, piece } => self.tcp_arrive(end, piece, events),
             Event::TcpTaken { end, piece } => self.tcp_taken(end, piece, events),
             Event::FlushTranslations { machine } => self.flush_translations(machine, events),

@@ -4,12 +4,13 @@
 //! A piece is read over PCIe, sent in frames of the IP MTU, written to the other host's memory, and raises
 //! an interrupt. A core there handles interrupts, runs the protocol for each piece in turn, and wakes the
 //! reader. Acknowledgements are piggybacked on data, or sent alone for every second piece (RFC 5681). At
-//! most a window of data is unacknowledged. Nothing is lost.
+//! most a window of data is unacknowledged or unread; that the program has read is known to the sender at once
+//! and without a packet. Nothing is lost.
 
 use adverb_units::Span;
 use adverb_verbs::LinkLayer;
 
-use crate::host::tcp::Piece;
+use crate::host::tcp::{EndState, Flag, Piece};
 use crate::machine::Machine;
 use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::wire::{header, switched};
@@ -53,12 +54,43 @@ impl Machine {
 }
 
 impl Fabric {
-    /// The kernel's doorbell for a piece of `bytes` arrives at the NIC.
-    pub(super) fn tcp_send(&mut self, end: u32, bytes: u64, events: &mut EventQueue) {
+    /// Returns whether an end may send `bytes` more: neither unacknowledged nor unread bytes exceed the window.
+    /// A window without bytes has room for any piece.
+    pub(crate) fn has_room(&self, end: u32, bytes: u64) -> bool {
+        let this = &self.ends[end as usize];
+        let unread = self.ends[peer(end) as usize].unread.len() as u64;
+        let in_flight = this.unacknowledged.max(unread);
+        let window = self.machines[this.machine].preset.params.tcp.window_bytes;
+        in_flight == 0 || in_flight + bytes <= u64::from(window)
+    }
+
+    /// A program sends a piece, for which there is room.
+    pub(crate) fn push(&mut self, end: u32, bytes: &[u8]) {
+        self.ends[end as usize].unacknowledged += bytes.len() as u64;
+        self.ends[peer(end) as usize].unread.extend(bytes);
+    }
+
+    /// A program reads the first `into.len()` bytes, which have arrived.
+    pub(crate) fn pull(&mut self, end: u32, into: &mut [u8], events: &mut EventQueue) {
+        let this = &mut self.ends[end as usize];
+        this.readable -= into.len() as u64;
+        let taken = this.unread.drain(..into.len());
+        into.iter_mut().zip(taken).for_each(|(to, byte)| *to = byte);
+        events.signal(self.ends[peer(end) as usize].room);
+    }
+
+    /// The kernel's doorbell for a piece arrives at the NIC.
+    pub(super) fn tcp_send(
+        &mut self,
+        end: u32,
+        (bytes, flag): (u32, Flag),
+        events: &mut EventQueue,
+    ) {
         let owed = std::mem::take(&mut self.ends[end as usize].owed);
         let piece = Piece {
             bytes,
             acknowledges: owed.0,
+            flag,
         };
         self.frames_leave(end, piece, events);
     }
@@ -68,20 +100,19 @@ impl Fabric {
         let here = self.ends[end as usize].machine;
         let there = self.ends[peer(end) as usize].machine;
         let host = &mut self.machines[here];
+        let bytes = u64::from(piece.bytes);
         let through = host.preset.params.tcp.nic_ns;
         let latency = host.dma_latency();
         let headers = DESCRIPTOR + TCP_IP;
-        let arrival = host
-            .pcie
-            .read(now, Span::ZERO, piece.bytes + headers, latency);
-        let wire = wire_bytes(host, piece.bytes);
+        let arrival = host.pcie.read(now, Span::ZERO, bytes + headers, latency);
+        let wire = wire_bytes(host, bytes);
         let whole = host.link.byte.of(wire);
         let port_turn = host.nic.ports[0].begin(now, whole);
         let begin = port_turn.max(arrival.first + through);
         let last_frame = host
             .link
             .byte
-            .of(wire_bytes(host, piece.bytes.min(segment(host))));
+            .of(wire_bytes(host, bytes.min(segment(host))));
         let left = (begin + whole).max(arrival.last + through + last_frame);
         let at = left + switched(&mut self.machines[there], 0, port_turn, whole);
         let to = peer(end);
@@ -96,7 +127,8 @@ impl Fabric {
         let tcp = &host.preset.params.tcp;
         let (through, work) = (tcp.nic_ns, tcp.process_ns);
         let late = tcp.interrupt_delay_ns;
-        let seen = host.pcie.write(now, through, piece.bytes + DESCRIPTOR);
+        let written = u64::from(piece.bytes) + DESCRIPTOR;
+        let seen = host.pcie.write(now, through, written);
         let done = host.interrupts.serve(seen + late, work);
         self.ends[end as usize].interrupts += work;
         events.schedule(done, Event::TcpTaken { end, piece });
@@ -104,21 +136,56 @@ impl Fabric {
 
     /// The kernel has processed a piece.
     pub(super) fn tcp_taken(&mut self, end: u32, piece: Piece, events: &mut EventQueue) {
+        self.follow(end, piece.flag, events);
         let this = &mut self.ends[end as usize];
-        this.readable += piece.bytes;
-        this.unacknowledged = this.unacknowledged.saturating_sub(piece.acknowledges);
+        let acknowledged = u64::from(piece.acknowledges);
+        this.unacknowledged = this.unacknowledged.saturating_sub(acknowledged);
         if piece.acknowledges > 0 {
             events.signal(this.room);
         }
         if piece.bytes == 0 {
             return;
         }
+        this.readable += u64::from(piece.bytes);
         events.signal(this.data);
         this.owed = (this.owed.0 + piece.bytes, this.owed.1 + 1);
         if this.owed.1 >= PIECES_OF_ACK {
-            let way = self.machines[this.machine].pcie.way();
-            let at = events.now() + way;
-            events.schedule(at, Event::TcpSend { end, bytes: 0 });
+            self.kernel_sends(end, Flag::None, events);
         }
+    }
+
+    /// Follows the handshake (RFC 793, 3.4) and the end of the stream.
+    fn follow(&mut self, end: u32, flag: Flag, events: &mut EventQueue) {
+        let this = &mut self.ends[end as usize];
+        match (this.state, flag) {
+            (EndState::Connecting, Flag::Syn) => {
+                this.state = EndState::Established;
+                events.signal(this.room);
+                self.kernel_sends(end, Flag::None, events);
+            }
+            (EndState::Asked { .. }, Flag::Syn) => self.kernel_sends(end, Flag::Syn, events),
+            (EndState::Asked { listener }, Flag::None) => {
+                this.state = EndState::Established;
+                let listener = &mut self.listeners[listener as usize];
+                if let Some(connected) = &mut listener.connected {
+                    connected.push_back(end);
+                }
+                events.signal(listener.condition);
+            }
+            (_, Flag::Fin) => {
+                this.state = EndState::Ended;
+                events.signal(this.data);
+                events.signal(this.room);
+            }
+            _ => {}
+        }
+    }
+
+    /// The kernel sends a piece without bytes, as part of its work on a received one.
+    fn kernel_sends(&mut self, end: u32, flag: Flag, events: &mut EventQueue) {
+        let way = self.machines[self.ends[end as usize].machine].pcie.way();
+        let at = events.now() + way;
+        let bytes = 0;
+        events.schedule(at, Event::TcpSend { end, bytes, flag });
     }
 }

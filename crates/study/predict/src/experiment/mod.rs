@@ -15,7 +15,6 @@ mod patterns;
 mod posting;
 mod rpc;
 mod run;
-mod sockets;
 mod tenants;
 
 use adverb_hwmodel::names;
@@ -35,9 +34,6 @@ pub fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal>
         return dma::transfers(experiment, dma);
     }
     match experiment.program {
-        Program::Ping if experiment.parameters.operation.transport == Some(Transport::Sockets) => {
-            sockets::ping(experiment, budget)
-        }
         Program::Ping | Program::WriteReadPing => pairs::ping(experiment, budget),
         Program::BlastOutbound => {
             patterns::outbound(experiment, (Span::ZERO, Timing::Whole), budget)

@@ -2,7 +2,7 @@
 //! published values are drawn.
 
 use adverb_hwmodel::Cluster;
-use adverb_results::{Completion, Metrics, Opcode, Posting, Signaling};
+use adverb_results::{self as results, Completion, Metrics, Opcode, Posting, Signaling, Traffic};
 use adverb_units::Bytes;
 use adverb_validate::{
     self as published, Budget, Experiment, Metric, PostList, Refill, Refusal, Side, Transport,
@@ -99,6 +99,13 @@ fn signaled_every(experiment: &Experiment) -> u32 {
 fn request(experiment: &Experiment, op: Opcode) -> Request {
     let p = &experiment.parameters;
     Request {
+        traffic: Traffic {
+            transport: match p.operation.transport {
+                Some(Transport::Sockets) => results::Transport::Tcp,
+                _ => results::Transport::Rc,
+            },
+            ..Traffic::default()
+        },
         inline: p.operation.inline == Some(true) && op != Opcode::Read,
         completion: match p.posting.completion {
             Some(published::Completion::Event) => Completion::Event,
@@ -111,7 +118,7 @@ fn request(experiment: &Experiment, op: Opcode) -> Request {
 fn opcode(experiment: &Experiment) -> Result<Opcode, Refusal> {
     let operation = &experiment.parameters.operation;
     match operation.transport {
-        Some(Transport::Rc) | None => {}
+        Some(Transport::Rc | Transport::Sockets) | None => {}
         Some(other) => {
             let program = experiment.program;
             return Err(cannot(format!("the model runs no {program} over {other}")));

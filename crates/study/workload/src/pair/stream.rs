@@ -40,7 +40,6 @@ impl<'s, S: Station> Socket<'s, S> {
     ) -> Result<(Self, Hello), Fault> {
         spec.validate(adverb_verbs::Context::caps(station.context()))?;
         let streams = station.streams();
-        let streams = streams.map_err(|missing| Fault::Refused(missing.to_string()))?;
         let (listener, at) = match side {
             Side::Active => (None, None),
             Side::Passive => {
