@@ -88,7 +88,9 @@ impl From<RegisterError> for Refusal {
         let errno = match &error {
             RegisterError::Exhausted { .. } => libc::ENOMEM,
             RegisterError::Unsupported(_) => libc::EOPNOTSUPP,
-            RegisterError::Memory { source, .. } => errno_of(source),
+            RegisterError::Memory { source, .. } | RegisterError::Fault { source, .. } => {
+                errno_of(source)
+            }
             _ => libc::EINVAL,
         };
         Refusal::of(&error, errno)

@@ -40,17 +40,22 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    fn register(&self, pd: *mut ibv_pd) -> Result<SoftMr, Refusal> {
-        let flags = self.access & !OPTIONAL & !WITHOUT_EFFECT;
+    /// Returns the access rights.
+    fn rights(&self) -> Result<AccessFlags, Refusal> {
+        let flags = self.access & !OPTIONAL & !WITHOUT_EFFECT & !IBV_ACCESS_ZERO_BASED;
         if flags & IBV_ACCESS_ON_DEMAND != 0 {
             return Err(Refusal::unsupported("the device has no on-demand paging"));
         }
-        let iova = match flags & IBV_ACCESS_ZERO_BASED {
+        AccessFlags::from_bits(flags)
+            .ok_or_else(|| Refusal::invalid(format!("invalid access flags {:#x}", self.access)))
+    }
+
+    fn register(&self, pd: *mut ibv_pd) -> Result<SoftMr, Refusal> {
+        let iova = match self.access & IBV_ACCESS_ZERO_BASED {
             0 => self.iova,
             _ => 0,
         };
-        let access = AccessFlags::from_bits(flags & !IBV_ACCESS_ZERO_BASED)
-            .ok_or_else(|| Refusal::invalid(format!("invalid access flags {:#x}", self.access)))?;
+        let access = self.rights()?;
         // SAFETY: the program passes a protection domain that it has allocated.
         let (pd, context) = unsafe { (Pd::of(pd), Context::of((*pd).context)) };
         let length = Bytes::new(self.length as u64);
@@ -177,7 +182,7 @@ impl Change {
         Ok(())
     }
 
-    /// Registers the memory again, with another key.
+    /// Changes the registration; with a new translation it gets other keys.
     ///
     /// # Safety
     /// The region and the protection domain exist.
@@ -186,22 +191,28 @@ impl Change {
         let own = unsafe { &MrObject::of(mr).own };
         let mut registered = lock(&own.registered);
         let mut memory = registered.1;
-        if self.flags & CHANGE_TRANSLATION != 0 {
-            memory.addr = self.addr;
-            memory.length = self.length;
-            memory.iova = self.addr.addr() as u64;
-        }
         if self.flags & CHANGE_ACCESS != 0 {
             memory.access = self.access as u32;
         }
         // SAFETY: the caller's.
         let old = unsafe { (*mr).pd };
-        let pd = if self.flags & CHANGE_PD != 0 {
-            self.pd
+        let moves = self.flags & CHANGE_PD != 0;
+        let pd = if moves { self.pd } else { old };
+        if self.flags & CHANGE_TRANSLATION != 0 {
+            memory.addr = self.addr;
+            memory.length = self.length;
+            memory.iova = self.addr.addr() as u64;
+            *registered = (memory.register(pd)?, memory);
         } else {
-            old
-        };
-        let soft = memory.register(pd)?;
+            let access = (self.flags & CHANGE_ACCESS != 0)
+                .then(|| memory.rights())
+                .transpose()?;
+            // SAFETY: the caller's.
+            let to = moves.then(|| unsafe { &Pd::of(pd).soft });
+            registered.0.change(to, access)?;
+            registered.1 = memory;
+        }
+        let (soft, memory) = &*registered;
         // SAFETY: the caller's; a domain outlives its regions.
         unsafe {
             Pd::of(pd).users.add();
@@ -213,7 +224,6 @@ impl Change {
             (*mr).lkey = soft.lkey().0;
             (*mr).rkey = soft.rkey().0;
         }
-        *registered = (soft, memory);
         Ok(())
     }
 }

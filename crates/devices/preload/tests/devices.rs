@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, reason = "a test program")]
 
+#[expect(dead_code, reason = "the test uses a part of it")]
 mod common;
 
 use common::{installed, over_adverb, printed};
