@@ -6,8 +6,8 @@ mod common;
 use adverb_softnic::SoftQp;
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AccessFlags, Context, MemoryRegion, Operation, QueuePair, RegisterError, SendFlags,
-    SendRequest, WcStatus, WrId,
+    AccessFlags, Context, MemoryRegion, Operation, QueuePair, RecvRequest, RegisterError,
+    SendFlags, SendRequest, WcStatus, WrId,
 };
 use common::{End, all_access, connect, isolated};
 
@@ -74,6 +74,30 @@ fn memory_that_the_program_may_only_read_does_not_become_writable() {
             let mr = unsafe { end.context.register(&end.pd, addr, length, read) }.unwrap();
             let refused = mr.change(None, Some(all_access())).unwrap_err();
             assert!(matches!(refused, RegisterError::Fault { .. }), "{refused}");
+        },
+    );
+}
+
+#[test]
+fn the_request_that_failed_is_polled_before_the_receives_that_it_flushed() {
+    isolated(
+        "the_request_that_failed_is_polled_before_the_receives_that_it_flushed",
+        || {
+            let (near, far) = (End::new(Bytes::new(4096)), End::new(Bytes::new(4096)));
+            let (a, _b) = pair(&near, &far);
+            a.post_recv(&[RecvRequest::new(WrId(2), &[])]).unwrap();
+            far.mr.change(None, Some(AccessFlags::LOCAL_WRITE)).unwrap();
+            let sges = [near.mr.sge(0, 8).unwrap()];
+            let write = SendRequest::new(WrId(1), Operation::RdmaWrite(far.mr.remote(0)), &sges);
+            a.post_send(&[write]).unwrap();
+            let polled: Vec<_> = (near.poll().iter())
+                .map(|wc| (wc.wr_id, wc.status))
+                .collect();
+            let expected = [
+                (WrId(1), WcStatus::RemAccessErr),
+                (WrId(2), WcStatus::WrFlushErr),
+            ];
+            assert_eq!(polled, expected);
         },
     );
 }

@@ -239,7 +239,8 @@ impl CqInner {
     }
 
     /// Flushes the receives of `queue` up to position `end`, which no requester can complete any more. Messages
-    /// that have arrived stay successes.
+    /// that have arrived stay successes. Send requests that completed before are polled before: programs look for
+    /// the request that failed in the first completion with an error.
     pub(crate) fn flush_receives(&self, queue: &Arc<RecvQueue>, end: u64) {
         let mut state = self.state.lock();
         let receiver = state.rings.known(queue.qpn);
@@ -247,6 +248,7 @@ impl CqInner {
         let Some(Receiver { next, .. }) = receiver else {
             return;
         };
+        state.rings.set_sent_aside(queue.qpn);
         state.rings.remove_if_empty(queue.qpn);
         drop(state);
         for position in next..end {

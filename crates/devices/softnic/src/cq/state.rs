@@ -147,6 +147,17 @@ impl CqState {
         }
     }
 
+    /// Moves the send completions of a queue pair to the flushed ones, which are polled first.
+    pub(super) fn set_sent_aside(&mut self, qpn: Qpn) {
+        let Some(ring) = self.known(qpn).and_then(|member| member.sent.clone()) else {
+            return;
+        };
+        while ring.waiting() > 0 {
+            self.flushed.push_back(ring.take());
+        }
+        self.recount(qpn);
+    }
+
     /// Updates the counts after the send completions of a queue pair were discarded.
     pub(super) fn recount(&mut self, qpn: Qpn) {
         let at = self.place(qpn);
