@@ -94,7 +94,7 @@ mirror! {
     }
 
     /// `imm_data` (network byte order) is a union with `invalidated_rkey` in C.
-    #[derive(Clone, Copy)]
+    #[derive(Clone, Copy, Debug)]
     struct ibv_wc = "struct ibv_wc" {
         wr_id: u64,
         status: u32,

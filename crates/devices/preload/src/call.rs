@@ -46,6 +46,12 @@ impl Refusal {
         Refusal { errno, reason }
     }
 
+    /// Returns the reason.
+    #[cfg(test)]
+    pub(crate) fn reason(&self) -> &str {
+        &self.reason
+    }
+
     fn of(error: &impl std::fmt::Display, errno: c_int) -> Self {
         Refusal::new(errno, error.to_string())
     }

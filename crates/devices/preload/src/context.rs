@@ -62,9 +62,10 @@ impl Context {
         c.context.device = device;
         c.context.abi_compat = std::ptr::without_provenance_mut(VERBS_ABI_IS_EXTENDED);
         c.context.num_comp_vectors = 1;
-        c.context.cmd_fd = -1;
         let async_events = soft.open_async_events()?;
         c.context.async_fd = async_events.as_raw_fd();
+        // There are no commands, but programs duplicate the descriptor.
+        c.context.cmd_fd = c.context.async_fd;
         let context = Context {
             device: own,
             soft,

@@ -35,8 +35,11 @@ pub(crate) fn address_vector(
     };
     let own = context.gid(attr.port_num.into(), sgid_index.into())?;
     let (dgid, traffic_class) = if attr.is_global == 0 {
-        let dgid = gid_at_lid(own, attr.dlid)
-            .ok_or_else(|| Refusal::invalid("an IPv6 port is addressed by GID; set is_global"))?;
+        let dgid = gid_at_lid(own, attr.dlid).ok_or_else(|| {
+            Refusal::invalid(
+                "without is_global a LID is needed, other than 0, which only IPv4 ports have",
+            )
+        })?;
         (dgid, 0)
     } else {
         // SAFETY: all bytes are a GID.

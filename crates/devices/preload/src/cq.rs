@@ -1,6 +1,7 @@
 //! Completion queues.
 
 use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
 
 use adverb_abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 use adverb_softnic::SoftCq;
@@ -10,6 +11,7 @@ use crate::call::{self, Refusal};
 use crate::channel::Channel;
 use crate::context::Context;
 use crate::convert::completion;
+use crate::cq_ex;
 use crate::object::{Object, Unacknowledged, Users, lock};
 
 /// Number of completions that are converted at a time.
@@ -25,6 +27,8 @@ pub(crate) struct Cq {
     pub(crate) events: Unacknowledged,
     /// Asynchronous events.
     pub(crate) async_events: Unacknowledged,
+    /// Set if it is from `ibv_create_cq_ex`.
+    pub(crate) extended: OnceLock<cq_ex::Extended>,
 }
 
 type CqObject = Object<ibv_cq_ex, Cq>;
@@ -84,6 +88,7 @@ impl Cq {
             users: Users::default(),
             events: Unacknowledged::default(),
             async_events: Unacknowledged::default(),
+            extended: OnceLock::new(),
         };
         let cq = Object::create(c, cq).cast();
         if let Some(channel) = channel {
@@ -122,7 +127,7 @@ impl Cq {
     /// # Safety
     /// `to` has room for `count`.
     #[inline]
-    unsafe fn poll(&self, count: usize, to: *mut ibv_wc) -> Result<usize, Refusal> {
+    pub(crate) unsafe fn poll(&self, count: usize, to: *mut ibv_wc) -> Result<usize, Refusal> {
         // Most polls find at most one completion.
         let mut first = WorkCompletion::default();
         if count == 0 || self.soft.poll(std::slice::from_mut(&mut first))? == 0 {

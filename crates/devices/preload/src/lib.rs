@@ -24,14 +24,17 @@
 #![allow(unsafe_code)]
 
 mod ah;
+mod batch;
 mod call;
 mod channel;
 pub mod config;
 mod context;
 mod convert;
 mod cq;
+mod cq_ex;
 mod device;
 mod device_ex;
+mod domains;
 mod events;
 mod mr;
 mod names;
@@ -39,7 +42,9 @@ mod object;
 mod pd;
 mod port;
 mod qp;
+mod qp_ex;
 mod rates;
 mod srq;
+mod srq_ex;
 mod tables;
 mod unsupported;

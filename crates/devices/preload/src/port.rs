@@ -99,15 +99,16 @@ fn lid_of(gid: Gid) -> Option<u16> {
     }
 }
 
-/// Returns the GID of the port with `lid`, as the port with GID `own` reaches it; `None` if `own` has no LID.
+/// Returns the GID of the port with `lid`, as the port with GID `own` reaches it; `None` if `own` has no LID, or
+/// `lid` is 0, which no port has.
 pub(crate) fn gid_at_lid(own: Gid, lid: u16) -> Option<Gid> {
     match ip_of(own) {
-        IpAddr::V4(ip) => {
+        IpAddr::V4(ip) if lid != 0 => {
             let [a, b, ..] = ip.octets();
             let [c, d] = lid.to_be_bytes();
             Some(Gid::from_ipv4([a, b, c, d].into()))
         }
-        IpAddr::V6(_) => None,
+        _ => None,
     }
 }
 

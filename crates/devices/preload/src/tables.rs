@@ -3,7 +3,7 @@
 use adverb_abi::verbs_context;
 
 use crate::unsupported as no;
-use crate::{cq, device_ex, port, qp};
+use crate::{cq, cq_ex, device_ex, domains, port, qp, qp_ex, srq_ex};
 
 /// Fills the tables of a context. Each operation is present.
 pub(crate) fn fill(c: &mut verbs_context) {
@@ -22,9 +22,9 @@ pub(crate) fn fill(c: &mut verbs_context) {
     c.destroy_flow_action = no::destroy_flow_action();
     c.create_flow_action_esp = no::create_flow_action_esp();
     c.modify_qp_rate_limit = no::modify_qp_rate_limit();
-    c.alloc_parent_domain = no::alloc_parent_domain();
-    c.dealloc_td = no::dealloc_td();
-    c.alloc_td = no::alloc_td();
+    c.alloc_parent_domain = Some(domains::alloc_parent_domain);
+    c.dealloc_td = Some(domains::dealloc_td);
+    c.alloc_td = Some(domains::alloc_td);
     c.modify_cq = no::modify_cq();
     c.post_srq_ops = no::post_srq_ops();
     c.destroy_rwq_ind_table = no::destroy_rwq_ind_table();
@@ -32,15 +32,15 @@ pub(crate) fn fill(c: &mut verbs_context) {
     c.destroy_wq = no::destroy_wq();
     c.modify_wq = no::modify_wq();
     c.create_wq = no::create_wq();
-    c.create_cq_ex = no::create_cq_ex();
+    c.create_cq_ex = Some(cq_ex::create_cq_ex);
     c.query_rt_values = Some(device_ex::query_rt_values);
     c.query_device_ex = Some(device_ex::query_device_ex);
     c.ibv_destroy_flow = no::destroy_flow();
     c.ibv_create_flow = no::create_flow();
     c.open_qp = no::open_qp();
-    c.create_qp_ex = no::create_qp_ex();
-    c.get_srq_num = no::get_srq_num();
-    c.create_srq_ex = no::create_srq_ex();
+    c.create_qp_ex = Some(qp_ex::create_qp_ex);
+    c.get_srq_num = Some(srq_ex::get_srq_num);
+    c.create_srq_ex = Some(srq_ex::create_srq_ex);
     c.open_xrcd = no::open_xrcd();
     c.close_xrcd = no::close_xrcd();
 }

@@ -4,7 +4,7 @@ mod modify;
 mod post;
 
 use std::ffi::c_int;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use adverb_abi::{
     IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap,
@@ -20,6 +20,7 @@ use crate::context::Context;
 use crate::cq::Cq;
 use crate::object::{Object, Unacknowledged, lock};
 use crate::pd::Pd;
+use crate::qp_ex::Extended;
 use crate::srq::Srq;
 
 pub(crate) use post::{post_recv, post_send, post_srq_recv};
@@ -35,6 +36,8 @@ pub(crate) struct Qp {
     attr: Mutex<ibv_qp_attr>,
     /// Asynchronous events.
     pub(crate) events: Unacknowledged,
+    /// Set if it has `ibv_wr_start` and the like.
+    pub(crate) extended: OnceLock<Extended>,
 }
 
 type QpObject = Object<ibv_qp_ex, Qp>;
@@ -120,6 +123,7 @@ impl Qp {
             sq_sig_all: init.sq_sig_all,
             attr: Mutex::new(ibv_qp_attr::zeroed()),
             events: Unacknowledged::default(),
+            extended: OnceLock::new(),
         };
         let qp: *mut ibv_qp = Object::create(
             ibv_qp_ex {
@@ -219,15 +223,5 @@ unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid:
         // SAFETY: the program passes a queue pair and a GID.
         let (qp, gid) = unsafe { (Qp::of(qp), Gid((*gid).raw)) };
         Ok(qp.soft.detach_mcast(gid, Lid(lid))?)
-    })
-}
-
-/// Returns the extended queue pair; `NULL` if it was not created as one.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_qp_to_qp_ex(_qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    call::pointer("ibv_qp_to_qp_ex", || {
-        Err(Refusal::unsupported(
-            "the queue pair was created without send_ops_flags",
-        ))
     })
 }

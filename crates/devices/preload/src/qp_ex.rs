@@ -1,0 +1,372 @@
+//! Extended queue pairs: `ibv_create_qp_ex`, and posting by `ibv_wr_start` to `ibv_wr_complete`.
+//!
+//! A batch is posted completely or not at all (ibv_wr_post(3)). The queue pair stays locked from
+//! `ibv_wr_start` to `ibv_wr_complete` or `ibv_wr_abort`.
+
+use std::ffi::{c_int, c_void};
+
+use adverb_abi::{
+    self as abi, ibv_ah, ibv_context, ibv_data_buf, ibv_qp, ibv_qp_ex, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, ibv_sge,
+};
+use adverb_verbs::{
+    AddressHandle as _, Comparison, Destination, Imm, Operation, Qpn, QueuePair as _,
+    RemoteAddress, Rkey, SendFlags,
+};
+use spin::Yield;
+use spin::mutex::SpinMutex;
+
+use crate::ah::Ah;
+use crate::batch::Batch;
+use crate::call::{self, Refusal};
+use crate::qp::Qp;
+
+const SENDS: u64 = abi::IBV_QP_EX_WITH_SEND | abi::IBV_QP_EX_WITH_SEND_WITH_IMM;
+const WRITES: u64 = abi::IBV_QP_EX_WITH_RDMA_WRITE | abi::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+const READS: u64 = abi::IBV_QP_EX_WITH_RDMA_READ
+    | abi::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+    | abi::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+/// Flags of requests that have a meaning here. `IBV_SEND_INLINE` has none: the setters decide.
+const FLAGS: SendFlags = SendFlags::FENCE
+    .union(SendFlags::SIGNALED)
+    .union(SendFlags::SOLICITED);
+
+/// What an extended queue pair has in addition.
+#[derive(Debug)]
+pub(crate) struct Extended {
+    /// `send_ops_flags`.
+    operations: u64,
+    /// Locked from `ibv_wr_start` on.
+    batch: SpinMutex<Batch, Yield>,
+}
+
+impl Extended {
+    /// Checks which operations a queue pair of type `qp_type` is to have.
+    fn new(qp_type: u32, operations: u64) -> Result<Self, Refusal> {
+        let known = match qp_type {
+            abi::IBV_QPT_UD => SENDS,
+            abi::IBV_QPT_UC => SENDS | WRITES,
+            _ => SENDS | WRITES | READS,
+        };
+        let unknown = operations & !known;
+        if unknown != 0 {
+            let reason = format!(
+                "send_ops_flags {unknown:#x} are not supported on such a queue pair: expected bits of {known:#x}"
+            );
+            return Err(Refusal::unsupported(reason));
+        }
+        let batch = SpinMutex::new(Batch::default());
+        Ok(Extended { operations, batch })
+    }
+}
+
+/// Returns the operations that `attr` asks for; `None` if the queue pair is not to have `ibv_wr_*`.
+pub(crate) fn extension(attr: &ibv_qp_init_attr_ex) -> Result<Option<Extended>, Refusal> {
+    if attr.comp_mask & abi::IBV_QP_INIT_ATTR_PD == 0 || attr.pd.is_null() {
+        return Err(Refusal::invalid(
+            "comp_mask without IBV_QP_INIT_ATTR_PD, or pd is NULL",
+        ));
+    }
+    let has = |bit: u32| attr.comp_mask & bit != 0;
+    let refused = [
+        (has(abi::IBV_QP_INIT_ATTR_XRCD), "XRC domains"),
+        (has(abi::IBV_QP_INIT_ATTR_IND_TABLE), "work queues"),
+        (has(abi::IBV_QP_INIT_ATTR_RX_HASH), "hashing of packets"),
+        (
+            has(abi::IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && attr.max_tso_header > 0,
+            "segmentation offload",
+        ),
+        (
+            has(abi::IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags > 0,
+            "create_flags",
+        ),
+    ];
+    if let Some((_, feature)) = refused.into_iter().find(|(asked, _)| *asked) {
+        return Err(Refusal::unsupported(format!("the device has no {feature}")));
+    }
+    let unknown = attr.comp_mask & !(2 * abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS - 1);
+    if unknown != 0 {
+        return Err(Refusal::unsupported(format!(
+            "unknown bits {unknown:#x} of comp_mask"
+        )));
+    }
+    let is_extended = has(abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
+    is_extended
+        .then(|| Extended::new(attr.qp_type, attr.send_ops_flags))
+        .transpose()
+}
+
+/// `ibv_create_qp_ex` of the table.
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    _: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    call::pointer("ibv_create_qp_ex", || {
+        // SAFETY: the program passes attributes.
+        let (extended, pd) = unsafe { (extension(&*attr)?, (*attr).pd) };
+        // SAFETY: both structures begin with the same members, and name objects of the program.
+        let qp = unsafe { Qp::create(pd, &mut *attr.cast::<ibv_qp_init_attr>()) }?;
+        if let Some(extended) = extended {
+            // SAFETY: the queue pair is new, and begins with this structure.
+            unsafe {
+                fill(&mut *qp.cast());
+                let _ = Qp::of(qp).extended.set(extended);
+            }
+        }
+        Ok(qp)
+    })
+}
+
+/// Returns the extended queue pair; `NULL` if the queue pair was created without `send_ops_flags`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    call::pointer("ibv_qp_to_qp_ex", || {
+        // SAFETY: the program passes a queue pair that it has created.
+        match unsafe { Qp::of(qp) }.extended.get() {
+            Some(_) => Ok(qp.cast()),
+            None => Err(Refusal::invalid(
+                "the queue pair was created without send_ops_flags",
+            )),
+        }
+    })
+}
+
+/// Fills the table of an extended queue pair.
+pub(crate) fn fill(c: &mut ibv_qp_ex) {
+    c.wr_start = Some(start);
+    c.wr_complete = Some(complete);
+    c.wr_abort = Some(abort);
+    c.wr_send = Some(send);
+    c.wr_send_imm = Some(send_imm);
+    c.wr_rdma_write = Some(rdma_write);
+    c.wr_rdma_write_imm = Some(rdma_write_imm);
+    c.wr_rdma_read = Some(rdma_read);
+    c.wr_atomic_cmp_swp = Some(atomic_cmp_swp);
+    c.wr_atomic_fetch_add = Some(atomic_fetch_add);
+    c.wr_set_ud_addr = Some(set_ud_addr);
+    c.wr_set_sge = Some(set_sge);
+    c.wr_set_sge_list = Some(set_sge_list);
+    c.wr_set_inline_data = Some(set_inline_data);
+    c.wr_set_inline_data_list = Some(set_inline_data_list);
+    c.wr_bind_mw = Some(bind_mw);
+    c.wr_local_inv = Some(local_inv);
+    c.wr_send_inv = Some(send_inv);
+    c.wr_send_tso = Some(send_tso);
+    c.wr_set_xrc_srqn = Some(set_xrc_srqn);
+    c.wr_atomic_write = Some(atomic_write);
+}
+
+/// Returns the queue pair and its extension.
+///
+/// # Safety
+/// `qp` is from `ibv_qp_to_qp_ex` and is not destroyed within `'a`.
+#[inline]
+unsafe fn parts<'a>(qp: *mut ibv_qp_ex) -> (&'a Qp, &'a Extended) {
+    // SAFETY: the caller's.
+    let own = unsafe { Qp::of(qp.cast()) };
+    (
+        own,
+        own.extended
+            .get()
+            .expect("`ibv_qp_to_qp_ex` returns only extended queue pairs"),
+    )
+}
+
+/// Runs `change` on the batch.
+///
+/// # Safety
+/// The program calls this between `ibv_wr_start` and `ibv_wr_complete`.
+#[inline]
+unsafe fn build(qp: *mut ibv_qp_ex, change: impl FnOnce(&mut Batch)) {
+    // SAFETY: the queue pair exists; the calling thread has locked the batch in `start`.
+    change(unsafe { &mut *parts(qp).1.batch.as_mut_ptr() });
+}
+
+/// Begins a request.
+///
+/// # Safety
+/// As for [`build`].
+#[inline]
+unsafe fn begin(qp: *mut ibv_qp_ex, needed: u64, operation: Operation) {
+    // SAFETY: as the caller promises. The program has set `wr_id` and `wr_flags`.
+    unsafe {
+        let (own, extended) = parts(qp);
+        let flags = SendFlags::from_bits_retain((*qp).wr_flags) & FLAGS | own.flags;
+        let batch = &mut *extended.batch.as_mut_ptr();
+        if extended.operations & needed == 0 {
+            let reason =
+                format!("the queue pair was created without {needed:#x} in send_ops_flags");
+            batch.fail(Refusal::invalid(reason));
+        }
+        batch.begin((*qp).wr_id, operation, flags);
+    }
+}
+
+const fn remote(rkey: u32, addr: u64) -> RemoteAddress {
+    RemoteAddress {
+        addr,
+        rkey: Rkey(rkey),
+    }
+}
+
+unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
+    // SAFETY: the program passes an extended queue pair.
+    let mut batch = unsafe { parts(qp) }.1.batch.lock();
+    batch.clear();
+    // `complete` or `abort` unlocks it.
+    std::mem::forget(batch);
+}
+
+unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: the program passes an extended queue pair.
+    let (own, extended) = unsafe { parts(qp) };
+    call::status("ibv_wr_complete", || {
+        // SAFETY: the calling thread has locked it in `start`.
+        let batch = unsafe { &mut *extended.batch.as_mut_ptr() };
+        let completed = batch.complete(|requests| {
+            let posted = own.soft.post_send_all(requests);
+            posted.map_err(|error| error.cause.into())
+        });
+        // SAFETY: as above; the batch is not used after this.
+        unsafe { extended.batch.force_unlock() };
+        completed
+    })
+}
+
+unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
+    // SAFETY: the program passes an extended queue pair, whose batch the calling thread has locked in `start`.
+    unsafe { parts(qp).1.batch.force_unlock() };
+}
+
+unsafe extern "C" fn send(qp: *mut ibv_qp_ex) {
+    // SAFETY: the program calls this in a batch.
+    unsafe { begin(qp, abi::IBV_QP_EX_WITH_SEND, Operation::Send) };
+}
+
+unsafe extern "C" fn send_imm(qp: *mut ibv_qp_ex, imm: u32) {
+    let operation = Operation::SendWithImm(Imm(u32::from_be(imm)));
+    // SAFETY: the program calls this in a batch.
+    unsafe { begin(qp, abi::IBV_QP_EX_WITH_SEND_WITH_IMM, operation) };
+}
+
+unsafe extern "C" fn rdma_write(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {
+    let operation = Operation::RdmaWrite(remote(rkey, addr));
+    // SAFETY: the program calls this in a batch.
+    unsafe { begin(qp, abi::IBV_QP_EX_WITH_RDMA_WRITE, operation) };
+}
+
+unsafe extern "C" fn rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, imm: u32) {
+    let operation = Operation::RdmaWriteWithImm(remote(rkey, addr), Imm(u32::from_be(imm)));
+    // SAFETY: the program calls this in a batch.
+    unsafe { begin(qp, abi::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, operation) };
+}
+
+unsafe extern "C" fn rdma_read(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {
+    let operation = Operation::RdmaRead(remote(rkey, addr));
+    // SAFETY: the program calls this in a batch.
+    unsafe { begin(qp, abi::IBV_QP_EX_WITH_RDMA_READ, operation) };
+}
+
+unsafe extern "C" fn atomic_cmp_swp(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    addr: u64,
+    compare: u64,
+    swap: u64,
+) {
+    let values = Comparison {
+        expected: compare,
+        new: swap,
+    };
+    let operation = Operation::CompareSwap(remote(rkey, addr), values);
+    // SAFETY: the program calls this in a batch.
+    unsafe { begin(qp, abi::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, operation) };
+}
+
+unsafe extern "C" fn atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, add: u64) {
+    let operation = Operation::FetchAdd(remote(rkey, addr), add);
+    // SAFETY: the program calls this in a batch.
+    unsafe { begin(qp, abi::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, operation) };
+}
+
+unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
+    // SAFETY: the program calls this in a batch, with an address handle that lives until the batch is complete.
+    unsafe {
+        let ah = Ah::of(ah).soft.handle();
+        let to = Qpn::new(qpn).map(|qpn| Destination { ah, qpn, qkey });
+        build(qp, |batch| match to {
+            Some(to) => batch.set_destination(to),
+            None => batch.fail(Refusal::invalid(format!(
+                "invalid queue pair number {qpn:#x}: it has 24 bits"
+            ))),
+        });
+    }
+}
+
+unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    // SAFETY: the program calls this in a batch.
+    unsafe { build(qp, |batch| batch.set_sges([(addr, length, lkey)])) };
+}
+
+unsafe extern "C" fn set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
+    // SAFETY: the program calls this in a batch, with a list of `count` elements.
+    unsafe {
+        let sges = slice(list, count)
+            .iter()
+            .map(|sge| (sge.addr, sge.length, sge.lkey));
+        build(qp, |batch| batch.set_sges(sges));
+    }
+}
+
+unsafe extern "C" fn set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    let buffer = ibv_data_buf { addr, length };
+    // SAFETY: as in the program's call.
+    unsafe { set_inline_data_list(qp, 1, &raw const buffer) };
+}
+
+unsafe extern "C" fn set_inline_data_list(
+    qp: *mut ibv_qp_ex,
+    count: usize,
+    list: *const ibv_data_buf,
+) {
+    // SAFETY: the program calls this in a batch, with a list of `count` readable buffers.
+    unsafe {
+        let max = parts(qp).0.soft.caps().max_inline_data;
+        let buffers = slice(list, count)
+            .iter()
+            .map(|buffer| (buffer.addr.cast_const(), buffer.length));
+        build(qp, |batch| batch.set_inline(buffers, max));
+    }
+}
+
+/// Returns a list of C as a slice.
+///
+/// # Safety
+/// `list` has `count` elements; it may be `NULL` if that is 0.
+unsafe fn slice<'a, T>(list: *const T, count: usize) -> &'a [T] {
+    match count {
+        0 => &[],
+        // SAFETY: the caller's.
+        _ => unsafe { std::slice::from_raw_parts(list, count) },
+    }
+}
+
+/// Makes functions that begin a request, or set a part of one, that the device does not have.
+macro_rules! unsupported {
+    ($($name:ident($($argument:ty),*): $feature:literal,)*) => {$(
+        unsafe extern "C" fn $name(qp: *mut ibv_qp_ex, $(_: $argument),*) {
+            let reason = concat!("the device has no ", $feature);
+            // SAFETY: the program calls this in a batch.
+            unsafe { build(qp, |batch| batch.fail(Refusal::unsupported(reason))) };
+        }
+    )*};
+}
+
+unsupported! {
+    bind_mw(*mut abi::ibv_mw, u32, *const abi::ibv_mw_bind_info): "memory windows",
+    local_inv(u32): "memory windows",
+    send_inv(u32): "memory windows",
+    send_tso(*mut c_void, u16, u16): "segmentation offload",
+    set_xrc_srqn(u32): "XRC",
+    atomic_write(u32, u64, *const c_void): "atomic WRITE",
+}
