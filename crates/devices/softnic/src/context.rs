@@ -17,6 +17,8 @@ use crate::domain::{Handle, SoftPd};
 use crate::engine::Engine;
 use crate::memory::{MAX_MR_SIZE, Registration, SoftMr};
 use crate::port::Port;
+#[cfg(feature = "testing")]
+use crate::port::PrivateReach;
 use crate::qp::{MAX_RD_ATOM, SoftQp};
 use crate::shm::dir::DirPath;
 use crate::shm::layout::{FIRST_QP, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ};
@@ -47,7 +49,7 @@ enum NewMemory {
     Files,
     /// In private memory of the process, which is registered.
     #[cfg(feature = "testing")]
-    Private,
+    Private(PrivateReach),
 }
 
 /// The address of the UDP port, and the peers that it reaches.
@@ -84,9 +86,9 @@ impl SoftDevice {
 
     /// The same device, whose regions are private memory of the process, registered as a program would register its own.
     #[cfg(feature = "testing")]
-    pub fn with_private_memory(self) -> Self {
+    pub fn with_private_memory(self, reach: PrivateReach) -> Self {
         SoftDevice {
-            memory: NewMemory::Private,
+            memory: NewMemory::Private(reach),
             ..self
         }
     }
@@ -111,6 +113,10 @@ impl Device for SoftDevice {
                 Port::open(&path.of_address(ip), Some(UdpAddress::new(ip, peers)?))?
             }
         });
+        #[cfg(feature = "testing")]
+        if let NewMemory::Private(reach) = self.memory {
+            let _ = port.private_reach.set(reach);
+        }
         let engine = Engine::start(port.clone()).map_err(|source| OpenError::System {
             device: "soft".into(),
             action: "start the engine thread".into(),
@@ -325,7 +331,7 @@ impl Context for SoftContext {
         match self.device.memory {
             NewMemory::Files => SoftMr::new(port, pd.number, length, access),
             #[cfg(feature = "testing")]
-            NewMemory::Private => SoftMr::in_private_memory(port, pd.number, length, access),
+            NewMemory::Private(_) => SoftMr::in_private_memory(port, pd.number, length, access),
         }
     }
 

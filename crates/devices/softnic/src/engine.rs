@@ -9,8 +9,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::port::{Port, SenderWatch};
 use crate::shm::datagram_ring::Holder;
 use crate::shm::layout::MAX_SLOTS;
+use crate::shm::life::Mark;
 use crate::shm::peer::Peer;
 use crate::udp::Driving;
 
@@ -52,11 +53,14 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn start(port: Arc<Port>) -> io::Result<Self> {
         let driven = port.clone();
+        let (marked, is_marked) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("adverb-engine".into())
             .spawn(move || {
+                let _mark = Mark::new(driven.engine_word());
+                let _ = marked.send(());
                 Loop {
-                    port: driven,
+                    port: driven.clone(),
                     senders: HashMap::new(),
                     idle_ticks: 0,
                     drives_seen: 0,
@@ -64,6 +68,8 @@ impl Engine {
                 }
                 .run();
             })?;
+        // Otherwise peers would not notice if the process ran another program now.
+        let _ = is_marked.recv();
         Ok(Engine {
             port,
             thread: Some(thread),
@@ -123,6 +129,7 @@ impl Loop {
             }
             if by_fifo || has_ended {
                 self.watch_senders();
+                self.port.carry_out_errands();
             }
             if by_fifo {
                 self.port.tasks.run_all();

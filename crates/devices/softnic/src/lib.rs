@@ -36,6 +36,7 @@ mod cq;
 mod datagrams;
 mod domain;
 mod engine;
+mod errands;
 mod gsi;
 mod idle;
 mod memory;
@@ -57,6 +58,8 @@ pub use gsi::{Gsi, ReceivedMad};
 #[cfg(feature = "testing")]
 pub use idle::yields;
 pub use memory::SoftMr;
+#[cfg(feature = "testing")]
+pub use port::PrivateReach;
 pub use qp::SoftQp;
 pub use shm::dir::{SharedMemory, shared_memory};
 pub use shm::notify::Armed;

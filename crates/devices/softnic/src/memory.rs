@@ -140,6 +140,9 @@ impl SoftMr {
             addr,
             file,
         };
+        if file.is_none() {
+            admit_peers();
+        }
         mr.publish(pd, access);
         Ok(mr)
     }
@@ -249,6 +252,14 @@ fn allocate(port: &Port, file: u32, length: Bytes) -> io::Result<Mapping> {
     let memory = port.dir.create(port.slot, &format!("m{file}"))?;
     reserve(&memory, 0, length.get())?;
     Mapping::new(&memory, length.get(), Population::Now)
+}
+
+/// Lets other processes of this user access the memory of this one, where the kernel otherwise reserves that for its
+/// parents (Yama's `ptrace_scope` 1). Other kernels refuse the call.
+fn admit_peers() {
+    const ANY: libc::c_ulong = libc::c_ulong::MAX;
+    // SAFETY: changes only who may trace this process.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, ANY) };
 }
 
 /// Returns the random part of a key.

@@ -16,13 +16,14 @@ use rustix::fs::OFlags;
 use rustix::pipe::PipeFlags;
 use spin::mutex::SpinMutex;
 
+use crate::errands;
 use crate::shm::arena::Arena;
 use crate::shm::datagram_ring::Holder;
 use crate::shm::dir::{Claim, Dir, DirPath};
 use crate::shm::indices::Indices;
 use crate::shm::layout::{
-    self, ACTIVE_MTU, CqEntry, FIRST_QP, Header, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ, MrEntry, QpEntry,
-    SrqEntry, slot_of,
+    self, ACTIVE_MTU, CqEntry, ErrandEntry, FIRST_QP, Header, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ,
+    MrEntry, QpEntry, SrqEntry, slot_of,
 };
 use crate::shm::peer::{Peer, PeerError, pid_namespace};
 use crate::shm::quiesce;
@@ -115,6 +116,25 @@ pub(crate) struct Port {
     pub(crate) wake: Wake,
     pub(crate) tasks: Tasks,
     pub(crate) closing: AtomicBool,
+    /// For the errand that this process has in flight.
+    pub(crate) errand_buffer: Mutex<errands::Buffer>,
+    /// Held while errands of peers are carried out.
+    pub(crate) carrying_out: Mutex<()>,
+    /// How tests reach private memory of this process.
+    #[cfg(feature = "testing")]
+    pub(crate) private_reach: std::sync::OnceLock<PrivateReach>,
+}
+
+/// How private memory is reached from this process: for tests, as if it were in another process.
+#[cfg(feature = "testing")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrivateReach {
+    /// By its address.
+    Directly,
+    /// By system calls.
+    BySystemCall,
+    /// By errands of its owner's engine.
+    ByOwner,
 }
 
 /// The GID of a port without a UDP port.
@@ -204,6 +224,10 @@ impl Port {
             wake,
             tasks: Tasks::default(),
             closing: AtomicBool::new(false),
+            errand_buffer: Mutex::default(),
+            carrying_out: Mutex::default(),
+            #[cfg(feature = "testing")]
+            private_reach: std::sync::OnceLock::new(),
         })
     }
 
@@ -307,11 +331,51 @@ impl Port {
         if let Some(peer) = peers.get(&slot).filter(is_usable) {
             return Ok(peer.clone());
         }
-        let peer = Arc::new(Peer::open(&self.dir, slot)?);
+        let peer = Arc::new(self.open_peer(slot)?);
         peers.insert(slot, peer.clone());
         drop(peers);
         self.wake.wake(); // the engine has to watch for its death
         Ok(peer)
+    }
+
+    fn open_peer(&self, slot: u32) -> Result<Peer, PeerError> {
+        #[cfg_attr(not(feature = "testing"), expect(unused_mut))]
+        let mut peer = Peer::open(&self.dir, slot)?;
+        #[cfg(feature = "testing")]
+        if let Some(reach) = self.private_reach.get() {
+            peer.is_other_process |= *reach != PrivateReach::Directly;
+            peer.refuses_copies = AtomicBool::new(*reach == PrivateReach::ByOwner);
+        }
+        Ok(peer)
+    }
+
+    /// Returns the peer in `slot`, whose epoch is `epoch`.
+    pub(crate) fn peer_with_epoch(&self, slot: u32, epoch: u64) -> Result<Arc<Peer>, SenderWatch> {
+        let known = || lock(&self.peers).get(&slot).cloned();
+        let is_it = |peer: &Arc<Peer>| peer.epoch == epoch;
+        if let Some(peer) = known().filter(is_it) {
+            return Ok(peer);
+        }
+        let watch = self.watch_sender(slot, epoch);
+        self.wake.wake(); // the engine has to watch for its death
+        known().filter(is_it).ok_or(watch)
+    }
+
+    /// Returns the word by which peers know whether this process lives.
+    pub(crate) fn engine_word(&self) -> &AtomicU32 {
+        let header: &Header = self.mapping.at(0);
+        &header.engine
+    }
+
+    /// Returns a bit per slot: whether its port has an errand for this one.
+    pub(crate) fn errand_bits(&self) -> &[AtomicU64] {
+        let header: &Header = self.mapping.at(0);
+        &header.errands.0
+    }
+
+    /// Returns the errand of the port in `slot`.
+    pub(crate) fn errand_entry(&self, slot: u32) -> &ErrandEntry {
+        self.tables.errands.at(slot)
     }
 
     /// Returns the epoch of the port in `slot`, if its owner has sent datagrams to this port.
@@ -329,7 +393,7 @@ impl Port {
             Some(peer) if peer.epoch == epoch => SenderWatch::Begun,
             // An earlier owner of the slot, whose death the engine is about to notice.
             Some(_) => SenderWatch::NotYet,
-            None => match Peer::open(&self.dir, slot) {
+            None => match self.open_peer(slot) {
                 Ok(peer) if peer.epoch == epoch => {
                     peers.insert(slot, Arc::new(peer));
                     SenderWatch::Begun

@@ -3,7 +3,7 @@
 
 use adverb_conformance::threads::Subject;
 use adverb_conformance::{case, judge};
-use adverb_softnic::SoftDevice;
+use adverb_softnic::{PrivateReach, SoftDevice};
 use adverb_verbs::Device;
 
 /// Without a network there are no groups; with one there are (`udp_conformance`).
@@ -29,12 +29,22 @@ fn run(name: &str) {
 
 adverb_conformance::conformance_tests!(super::run);
 
-/// With regions in private memory, as programs register it.
-mod private_memory {
-    use super::{SoftDevice, run_on};
+/// With regions in private memory, as programs register it, which is reached as the other process of a connection reaches it.
+fn run_privately(reach: PrivateReach, name: &str) {
+    run_on(SoftDevice::new().with_private_memory(reach), name);
+}
 
+mod private_memory_by_system_calls {
     fn run(name: &str) {
-        run_on(SoftDevice::new().with_private_memory(), name);
+        super::run_privately(super::PrivateReach::BySystemCall, name);
+    }
+
+    adverb_conformance::conformance_tests!(super::run);
+}
+
+mod private_memory_by_errands {
+    fn run(name: &str) {
+        super::run_privately(super::PrivateReach::ByOwner, name);
     }
 
     adverb_conformance::conformance_tests!(super::run);

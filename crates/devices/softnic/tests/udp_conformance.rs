@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use adverb_conformance::case;
 use adverb_conformance::threads::Subject;
-use adverb_softnic::SoftDevice;
+use adverb_softnic::{PrivateReach, SoftDevice};
 use adverb_verbs::Device;
 
 /// Opens at one address of the case's network and the other in turn; stations are at a third.
@@ -30,10 +30,13 @@ adverb_conformance::conformance_tests!(super::run);
 
 /// With regions in private memory, as programs register it.
 mod private_memory {
-    use super::{SoftDevice, run_on};
+    use super::{PrivateReach, SoftDevice, run_on};
 
     fn run(name: &str) {
-        run_on(|ip| SoftDevice::at(ip).with_private_memory(), name);
+        run_on(
+            |ip| SoftDevice::at(ip).with_private_memory(PrivateReach::Directly),
+            name,
+        );
     }
 
     adverb_conformance::conformance_tests!(super::run);

@@ -1,4 +1,5 @@
-//! Atomic operations: one atomic instruction of the requester's CPU on the peer's memory.
+//! Atomic operations: one atomic instruction of the requester's CPU on the peer's memory, or of the owner's CPU if it is
+//! memory of the peer's program.
 //!
 //! So they are atomic with respect to other requesters and to the owner's own atomic instructions
 //! (`AtomicCap::System`). Values are in host order: both ends are on one host. Sources: IBTA vol. 1, 9.4.5 (the
@@ -8,42 +9,53 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use adverb_verbs::{AccessFlags, Operation, RemoteAddress, SendRequest, WcStatus};
 
-use super::Connection;
+use super::{Attempt, Connection};
+use crate::errands;
 use crate::memory::local_address;
 use crate::shm::copy::place;
+use crate::shm::peer::Reached;
 
 impl Connection {
     /// Carries out an atomic request on the peer's word at `at`. Its SGE was checked.
     #[inline]
-    pub(super) fn atomic(&mut self, request: &SendRequest<'_>, at: RemoteAddress) -> WcStatus {
+    pub(super) fn atomic(&mut self, request: &SendRequest<'_>, at: RemoteAddress) -> Attempt {
         if self.max_rd_atomic == 0 {
-            return WcStatus::LocQpOpErr;
+            return Attempt::Done(WcStatus::LocQpOpErr);
         }
         let &[into] = request.sges else {
-            return WcStatus::LocLenErr;
+            return Attempt::Done(WcStatus::LocLenErr);
         };
         if u64::from(into.length()) != Operation::ATOMIC_SIZE {
-            return WcStatus::LocLenErr;
+            return Attempt::Done(WcStatus::LocLenErr);
         }
         let is_aligned = at.addr.is_multiple_of(Operation::ATOMIC_SIZE);
         if !is_aligned || !self.responder_has_resources() {
-            return self.fail_responder(WcStatus::RemInvReqErr);
+            return Attempt::Done(self.fail_responder(WcStatus::RemInvReqErr));
         }
-        let Some(target) = self.target(at, Operation::ATOMIC_SIZE, AccessFlags::REMOTE_ATOMIC)
-        else {
-            return self.fail_responder(WcStatus::RemAccessErr);
+        let target = self.target(at, Operation::ATOMIC_SIZE, AccessFlags::REMOTE_ATOMIC);
+        let before = match target {
+            None => return Attempt::Done(self.fail_responder(WcStatus::RemAccessErr)),
+            Some(Reached::Far(place)) => {
+                errands::atomic(&self.own.port, &self.peer, place, request.operation)
+            }
+            // The memory of a region may be at another address than the one by which requests name it.
+            Some(Reached::Here(target))
+                if !target.addr().is_multiple_of(align_of::<AtomicU64>()) =>
+            {
+                return Attempt::Done(self.fail_responder(WcStatus::RemInvReqErr));
+            }
+            // SAFETY: `target` checked that the word is in the peer's region, and it is aligned.
+            Some(Reached::Here(target)) => Ok(operate(
+                unsafe { &*target.cast::<AtomicU64>() },
+                request.operation,
+            )),
         };
-        // The memory of a region may be at another address than the one by which requests name it.
-        if !target.addr().is_multiple_of(align_of::<AtomicU64>()) {
-            return self.fail_responder(WcStatus::RemInvReqErr);
-        }
-        // SAFETY: `target` checked that the word is in the peer's region, and it is aligned.
-        let word = unsafe { &*target.cast::<AtomicU64>() };
-        let before = operate(word, request.operation);
-        let into = local_address(&self.own.port, &into);
-        // SAFETY: `Source::check` checked the SGE's key, range and LOCAL_WRITE; it has 8 bytes.
-        unsafe { place(into, (&raw const before).cast(), size_of::<u64>()) };
-        WcStatus::Success
+        let given_back = before.map(|before| {
+            let into = local_address(&self.own.port, &into);
+            // SAFETY: `Source::check` checked the SGE's key, range and LOCAL_WRITE; it has 8 bytes.
+            unsafe { place(into, (&raw const before).cast(), size_of::<u64>()) };
+        });
+        self.ended(given_back)
     }
 
     /// Whether the peer accepts READs and atomics (IBTA vol. 1, 9.7.4.1.2).

@@ -15,7 +15,8 @@ use adverb_verbs::{
 use crate::port::Port;
 use crate::shm::layout::{CqEntry, Duties, Phase, QpEntry, qp_index};
 use crate::shm::notify::Urgency;
-use crate::shm::peer::Peer;
+use crate::shm::peer::{Peer, Reached};
+use crate::shm::process::CopyFailure;
 use crate::shm::ring::{Arrival, Piece, RecvRing};
 
 mod atomics;
@@ -219,14 +220,12 @@ impl Connection {
         match request.operation {
             Operation::Send => self.send(source, None, request.flags),
             Operation::SendWithImm(imm) => self.send(source, Some(imm.0), request.flags),
-            Operation::RdmaWrite(to) => Attempt::Done(self.write(source, to)),
+            Operation::RdmaWrite(to) => self.write(source, to),
             Operation::RdmaWriteWithImm(to, imm) => {
                 self.write_with_imm(source, to, imm.0, request.flags)
             }
-            Operation::RdmaRead(from) => Attempt::Done(self.read(request.sges, from)),
-            Operation::FetchAdd(at, _) | Operation::CompareSwap(at, _) => {
-                Attempt::Done(self.atomic(request, at))
-            }
+            Operation::RdmaRead(from) => self.read(request.sges, from),
+            Operation::FetchAdd(at, _) | Operation::CompareSwap(at, _) => self.atomic(request, at),
             _ => Attempt::Done(WcStatus::LocQpOpErr),
         }
     }
@@ -327,9 +326,8 @@ impl Connection {
             self.arrive(Arrival::failed(WcStatus::LocLenErr), flags);
             return Attempt::Done(self.fail_responder(WcStatus::RemInvReqErr));
         }
-        if self.scatter(source, ring, position).is_none() {
-            self.arrive(Arrival::failed(WcStatus::LocProtErr), flags);
-            return Attempt::Done(self.fail_responder(WcStatus::RemOpErr));
+        if let Err(failure) = self.scatter(source, ring, position) {
+            return self.scatter_failed(failure, flags);
         }
         self.arrive(
             Arrival {
@@ -343,22 +341,42 @@ impl Connection {
         Attempt::Done(WcStatus::Success)
     }
 
-    /// Copies the payload into the receive's scatter elements. `None` if one of them must not be written.
+    /// Ends a SEND whose payload was not copied into the receive.
+    #[cold]
+    fn scatter_failed(&mut self, failure: CopyFailure, flags: SendFlags) -> Attempt {
+        if failure == CopyFailure::Gone {
+            return Attempt::Unreachable;
+        }
+        self.arrive(Arrival::failed(WcStatus::LocProtErr), flags);
+        let status = self.fail_responder(WcStatus::RemOpErr);
+        Attempt::Done(match failure {
+            CopyFailure::Local => WcStatus::LocProtErr,
+            CopyFailure::TimedOut => WcStatus::RetryExcErr,
+            _ => status,
+        })
+    }
+
+    /// Copies the payload into the receive's scatter elements. Fails if one of them must not be written.
     #[inline]
-    fn scatter(&mut self, mut source: Source<'_>, ring: RecvRing<'_>, position: u64) -> Option<()> {
+    fn scatter(
+        &mut self,
+        mut source: Source<'_>,
+        ring: RecvRing<'_>,
+        position: u64,
+    ) -> Result<(), CopyFailure> {
         for piece in ring.pieces(position).filter(|piece| piece.length != 0) {
             if source.left == 0 {
                 break;
             }
-            let target = self.receive_piece(piece)?;
+            let target = self.receive_piece(piece).ok_or(CopyFailure::Remote)?;
             let length = u64::from(piece.length).min(source.left);
-            source.copy_to(&self.own.port, target, length);
+            self.put(&mut source, target, length)?;
         }
-        Some(())
+        Ok(())
     }
 
     #[inline]
-    fn receive_piece(&mut self, piece: Piece) -> Option<*mut u8> {
+    fn receive_piece(&mut self, piece: Piece) -> Option<Reached> {
         let pd = self.attached().recv_pd;
         let range = (piece.addr, u64::from(piece.length));
         self.cache

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use adverb_verbs::AccessFlags;
 
-use crate::shm::peer::{Peer, PeerRegion};
+use crate::shm::peer::{Peer, PeerRegion, Reached};
 
 const CACHE_SLOTS: usize = 32;
 
@@ -16,7 +16,7 @@ pub(super) struct RegionCache {
 }
 
 impl RegionCache {
-    /// Returns the address of a range of the peer's memory, if `key` is the key of a region of domain `pd` that
+    /// Returns the place of a range of the peer's memory, if `key` is the key of a region of domain `pd` that
     /// contains it and allows `need`.
     #[inline]
     pub(super) fn find(
@@ -26,7 +26,7 @@ impl RegionCache {
         pd: u32,
         need: AccessFlags,
         (addr, length): (u64, u64),
-    ) -> Option<*mut u8> {
+    ) -> Option<Reached> {
         let slot = &mut self.slots[key as usize % CACHE_SLOTS];
         if slot.as_ref().is_none_or(|(cached, _)| *cached != key) {
             *slot = Some((key, peer.region(key)?));
@@ -43,6 +43,6 @@ impl RegionCache {
         let fits = offset <= region.length && length <= region.length - offset;
         let access = AccessFlags::from_bits_retain(entry.access.load(Ordering::Relaxed));
         let allowed = entry.pd.load(Ordering::Relaxed) == pd && access.contains(need);
-        (fits && allowed).then(|| region.address(addr))
+        (fits && allowed).then(|| region.place(key, addr))
     }
 }

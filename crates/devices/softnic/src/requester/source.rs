@@ -5,6 +5,7 @@ use adverb_verbs::{AccessFlags, SendFlags, SendRequest, Sge};
 use crate::memory::{check_local, local_address};
 use crate::port::Port;
 use crate::shm::copy::place;
+use crate::shm::process::Pieces;
 
 /// The payload of a SEND or WRITE: checked SGEs, and how far they have been copied.
 #[derive(Clone, Copy, Debug)]
@@ -46,26 +47,46 @@ impl<'a> Source<'a> {
     pub(super) fn copy_to(&mut self, port: &Port, mut target: *mut u8, length: u64) {
         let mut wanted = length;
         while wanted > 0 {
-            let sge = &self.sges[self.index];
-            let count = u64::from(sge.length() - self.offset).min(wanted);
-            let from = if self.is_inline {
-                std::ptr::with_exposed_provenance(sge.addr() as usize)
-            } else {
-                local_address(port, sge).cast_const()
-            };
+            let (from, count) = self.take(port, wanted);
             // SAFETY: `Source::check` checked the SGE (or it is inline, hence readable), and the target has
             // `length` bytes.
             unsafe {
-                place(target, from.add(self.offset as usize), count as usize);
-                target = target.add(count as usize);
+                place(target, from, count);
+                target = target.add(count);
             }
-            self.offset += count as u32;
-            if self.offset == sge.length() {
-                self.index += 1;
-                self.offset = 0;
-            }
-            wanted -= count;
+            wanted -= count as u64;
         }
-        self.left -= length;
+    }
+
+    /// Returns the places of the next `length` (at most `left`) bytes.
+    pub(super) fn gather(&mut self, port: &Port, length: u64) -> Pieces {
+        let mut pieces = Pieces::new();
+        let mut wanted = length;
+        while wanted > 0 {
+            let (from, count) = self.take(port, wanted);
+            pieces.push(from.cast_mut(), count);
+            wanted -= count as u64;
+        }
+        pieces
+    }
+
+    /// Returns the place of the next bytes, at most `most`, and their number.
+    #[inline]
+    fn take(&mut self, port: &Port, most: u64) -> (*const u8, usize) {
+        let sge = &self.sges[self.index];
+        let count = u64::from(sge.length() - self.offset).min(most);
+        let start = if self.is_inline {
+            std::ptr::with_exposed_provenance(sge.addr() as usize)
+        } else {
+            local_address(port, sge).cast_const()
+        };
+        let from = start.wrapping_add(self.offset as usize);
+        self.offset += count as u32;
+        if self.offset == sge.length() {
+            self.index += 1;
+            self.offset = 0;
+        }
+        self.left -= count;
+        (from, count as usize)
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! 0         Header
 //! SENDERS   SenderEntry × MAX_SLOTS   ports that have sent datagrams to this one
+//! ERRANDS   ErrandEntry × MAX_SLOTS   what peers ask the owner to do with its program's memory
 //! QP_TABLE  QpEntry × MAX_QP      queue pairs, as requesters need them
 //! CQ_TABLE  CqEntry × MAX_CQ      completion queues: how receive completions raise events
 //! MR_TABLE  MrEntry × MAX_MR      keys
@@ -66,7 +67,8 @@ pub(crate) const MR_INDEX_BITS: u32 = 14;
 pub(crate) const MAX_MR: u32 = 1 << MR_INDEX_BITS;
 
 pub(crate) const SENDERS: usize = 4096;
-pub(crate) const QP_TABLE: usize = SENDERS + MAX_SLOTS as usize * size_of::<SenderEntry>();
+pub(crate) const ERRANDS: usize = SENDERS + MAX_SLOTS as usize * size_of::<SenderEntry>();
+pub(crate) const QP_TABLE: usize = ERRANDS + MAX_SLOTS as usize * size_of::<ErrandEntry>();
 pub(crate) const CQ_TABLE: usize = QP_TABLE + MAX_QP as usize * size_of::<QpEntry>();
 pub(crate) const MR_TABLE: usize = CQ_TABLE + MAX_CQ as usize * size_of::<CqEntry>();
 pub(crate) const SRQ_TABLE: usize = MR_TABLE + MAX_MR as usize * size_of::<MrEntry>();
@@ -89,6 +91,36 @@ pub(crate) struct Header {
     pub(crate) pid_namespace: AtomicU64,
     /// The owner's process.
     pub(crate) pid: AtomicU32,
+    /// Marked by the owner's engine thread, and by the kernel when that ends (`life`).
+    pub(crate) engine: AtomicU32,
+    /// Slots of peers that have an errand for the owner. Set by the peers and cleared by the owner.
+    pub(crate) errands: ErrandBits,
+}
+
+/// One bit per slot.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct ErrandBits(pub(crate) [AtomicU64; (MAX_SLOTS / u64::BITS) as usize]);
+
+/// An errand of the port in this slot. Written by that port's owner; while `state` says that it is asked for, by the
+/// owner of this file.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct ErrandEntry {
+    /// Epoch of the port that asks.
+    pub(crate) epoch: AtomicU64,
+    /// Whether it is asked for or carried out. Stored last.
+    pub(crate) state: AtomicU32,
+    pub(crate) kind: AtomicU32,
+    /// The region.
+    pub(crate) key: AtomicU32,
+    /// The place in the region, as requests name it.
+    pub(crate) addr: AtomicU64,
+    pub(crate) length: AtomicU64,
+    /// Offset of the bytes in the file of the port that asks.
+    pub(crate) buffer: AtomicU64,
+    /// Of an atomic operation; then the first is its result.
+    pub(crate) operands: [AtomicU64; 2],
 }
 
 /// A port that sends datagrams to this one. Written by that port's owner.
@@ -313,7 +345,15 @@ macro_rules! shared_words {
         )*
     };
 }
-shared_words!(Header, SenderEntry, QpEntry, CqEntry, MrEntry, SrqEntry);
+shared_words!(
+    Header,
+    SenderEntry,
+    ErrandEntry,
+    QpEntry,
+    CqEntry,
+    MrEntry,
+    SrqEntry
+);
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -326,5 +366,7 @@ mod tests {
         assert_eq!(size_of::<QpEntry>(), 192);
         assert_eq!(std::mem::offset_of!(CqEntry, arming), 64);
         assert_eq!(size_of::<MrEntry>(), 64);
+        assert_eq!(std::mem::offset_of!(Header, errands), 64);
+        assert_eq!(size_of::<ErrandEntry>(), 64);
     }
 }

@@ -13,8 +13,10 @@ use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 use crate::shm::dir::Dir;
 use crate::shm::layout::{
-    self, CqEntry, Header, MAX_MR, MrEntry, PROGRAM_MEMORY, QpEntry, SrqEntry,
+    self, CqEntry, ErrandEntry, Header, MAX_MR, MrEntry, PROGRAM_MEMORY, QpEntry, SrqEntry,
 };
+use crate::shm::life;
+use crate::shm::process::{self, CopyFailure, Direction, Pieces};
 use crate::shm::segment::{Mapping, Population, Tables};
 use crate::shm::sync::lock;
 
@@ -33,6 +35,10 @@ pub(crate) struct Peer {
     regions: Mutex<HashMap<u32, Arc<PeerRegion>>>,
     channels: Mutex<HashMap<u32, File>>,
     dead: AtomicBool,
+    /// Its regions of program memory are in another process.
+    pub(crate) is_other_process: bool,
+    /// The kernel does not let this process access the owner's memory.
+    pub(crate) refuses_copies: AtomicBool,
     /// It knows that this port sends datagrams to it.
     is_announced: AtomicBool,
 }
@@ -50,23 +56,48 @@ pub(crate) struct PeerRegion {
 pub(crate) enum PeerMemory {
     /// Its file is mapped.
     File(Mapping),
-    /// It is memory of this process, which has both ports. What has to be added to an address of a request.
+    /// It is memory of its owner's program. What has to be added to an address of a request.
+    Program { shift: u64 },
+    /// The same, and this process is the owner's.
     SameProcess { shift: u64 },
 }
 
+/// A place in a region, which the requester may access.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reached {
+    /// It is mapped here.
+    Here(*mut u8),
+    /// It is not mapped in this process.
+    Far(FarPlace),
+}
+
+/// A place in the memory of another process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FarPlace {
+    /// The region.
+    pub(crate) key: u32,
+    /// The address as requests name it.
+    pub(crate) addr: u64,
+    /// What has to be added to that to get the address in the owner's process.
+    shift: u64,
+}
+
 impl PeerRegion {
-    /// Returns the address in this process of a byte of the region.
+    /// Returns where the byte is that requests name by `addr`. The region has the key `key`.
     #[inline]
-    pub(crate) fn address(&self, addr: u64) -> *mut u8 {
-        match &self.memory {
-            PeerMemory::File(mapping) => {
+    pub(crate) fn place(&self, key: u32, addr: u64) -> Reached {
+        Reached::Here(match self.memory {
+            PeerMemory::File(ref mapping) => {
                 let offset = addr.wrapping_sub(self.addr);
                 mapping.base().wrapping_add(offset as usize)
             }
-            PeerMemory::SameProcess { shift } => {
-                std::ptr::with_exposed_provenance_mut(addr.wrapping_add(*shift) as usize)
+            PeerMemory::Program { shift } => {
+                return Reached::Far(FarPlace { key, addr, shift });
             }
-        }
+            PeerMemory::SameProcess { shift } => {
+                std::ptr::with_exposed_provenance_mut(addr.wrapping_add(shift) as usize)
+            }
+        })
     }
 }
 
@@ -171,6 +202,8 @@ impl Peer {
             regions: Mutex::default(),
             channels: Mutex::default(),
             dead: AtomicBool::new(false),
+            is_other_process: pid != getpid(),
+            refuses_copies: AtomicBool::new(false),
             is_announced: AtomicBool::new(false),
         })
     }
@@ -183,6 +216,54 @@ impl Peer {
     pub(crate) fn has_left(&self) -> bool {
         let header: &Header = self.mapping.at(0);
         header.magic.load(Ordering::Acquire) != layout::MAGIC
+    }
+
+    /// Whether the owner still runs the program that opened the port, as far as is known now.
+    #[inline]
+    pub(crate) fn lives(&self) -> bool {
+        let header: &Header = self.mapping.at(0);
+        life::runs(&header.engine) && !self.is_dead()
+    }
+
+    /// Copies all pieces to or from the memory of the owner's program.
+    pub(crate) fn copy(
+        &self,
+        direction: Direction,
+        pieces: &mut Pieces,
+        place: FarPlace,
+    ) -> Result<(), CopyFailure> {
+        // After the owner has ended, another process may have its number.
+        if !self.lives() {
+            return Err(CopyFailure::Gone);
+        }
+        if self.refuses_copies.load(Ordering::Relaxed) {
+            return Err(CopyFailure::Refused);
+        }
+        let at = place.addr.wrapping_add(place.shift);
+        // SAFETY: the caller checked keys and rights of both sides.
+        let copied = unsafe { process::copy(self.pid, direction, pieces, at) };
+        if copied == Err(CopyFailure::Refused) {
+            self.refuses_copies.store(true, Ordering::Relaxed);
+        }
+        // If it lives now, it lived during the copy.
+        if self.lives() {
+            copied
+        } else {
+            Err(CopyFailure::Gone)
+        }
+    }
+
+    /// Returns the errand of the port in `slot`.
+    pub(crate) fn errand_entry(&self, slot: u32) -> &ErrandEntry {
+        self.tables.errands.at(slot)
+    }
+
+    /// Tells the owner that the port in `slot` has an errand for it.
+    pub(crate) fn call(&self, slot: u32) {
+        let header: &Header = self.mapping.at(0);
+        let bits = &header.errands.0[(slot / u64::BITS) as usize];
+        bits.fetch_or(1 << (slot % u64::BITS), Ordering::AcqRel);
+        self.wake();
     }
 
     pub(crate) fn mark_dead(&self) {
@@ -275,11 +356,10 @@ impl Peer {
             entry.addr.load(Ordering::Relaxed),
             entry.length.load(Ordering::Relaxed),
         );
+        let shift = entry.shift.load(Ordering::Relaxed);
         let memory = match entry.file.load(Ordering::Relaxed) {
-            PROGRAM_MEMORY if self.pid == getpid() => PeerMemory::SameProcess {
-                shift: entry.shift.load(Ordering::Relaxed),
-            },
-            PROGRAM_MEMORY => return None,
+            PROGRAM_MEMORY if self.is_other_process => PeerMemory::Program { shift },
+            PROGRAM_MEMORY => PeerMemory::SameProcess { shift },
             file => PeerMemory::File(self.map_file(file, length)?),
         };
         // If the entry was reused for another region while it was read, its key has changed.

@@ -9,8 +9,8 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::shm::layout::{
-    self, CqEntry, MAX_CQ, MAX_MR, MAX_QP, MAX_SLOTS, MAX_SRQ, MrEntry, QpEntry, SenderEntry,
-    SrqEntry,
+    self, CqEntry, ErrandEntry, MAX_CQ, MAX_MR, MAX_QP, MAX_SLOTS, MAX_SRQ, MrEntry, QpEntry,
+    SenderEntry, SrqEntry,
 };
 
 /// A mapping of a whole file of shared memory. Dropping it unmaps the file.
@@ -149,6 +149,7 @@ impl<T: SharedWords> Table<T> {
 #[derive(Debug)]
 pub(crate) struct Tables {
     pub(crate) senders: Table<SenderEntry>,
+    pub(crate) errands: Table<ErrandEntry>,
     pub(crate) qps: Table<QpEntry>,
     pub(crate) cqs: Table<CqEntry>,
     pub(crate) mrs: Table<MrEntry>,
@@ -165,6 +166,7 @@ impl Tables {
         unsafe {
             Tables {
                 senders: Table::new(mapping, layout::SENDERS, MAX_SLOTS),
+                errands: Table::new(mapping, layout::ERRANDS, MAX_SLOTS),
                 qps: Table::new(mapping, layout::QP_TABLE, MAX_QP),
                 cqs: Table::new(mapping, layout::CQ_TABLE, MAX_CQ),
                 mrs: Table::new(mapping, layout::MR_TABLE, MAX_MR),

@@ -1,0 +1,358 @@
+//! Memory that a program registers, reached from another process through shared memory: by system calls, and by errands
+//! of its owner where the kernel refuses those.
+#![allow(unsafe_code)]
+
+mod common;
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use adverb_softnic::{PrivateReach, SoftDevice, SoftQp};
+use adverb_units::Bytes;
+use adverb_verbs::{
+    CompletionQueue, MemoryRegion, Operation, QueuePair, RecvRequest, RemoteAddress, SendFlags,
+    SendRequest, WcStatus, WorkCompletion, WrId,
+};
+use common::victim::{Victim, hear, tell};
+use common::{Address, End, connect, isolated_with};
+
+const PAGE: u64 = 4096;
+
+/// Whether the kernel lets the processes access each other's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernel {
+    Permits,
+    Refuses,
+}
+
+fn private_end(memory: u64) -> End {
+    let device = SoftDevice::new().with_private_memory(PrivateReach::Directly);
+    End::of(device, Bytes::new(memory))
+}
+
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
+
+fn pattern(seed: u64, length: u64) -> Vec<u8> {
+    (0..length)
+        .map(|i| (i.wrapping_mul(31).wrapping_add(seed) ^ i >> 9) as u8)
+        .collect()
+}
+
+/// The owner of the memory: does what the test's process tells it.
+fn own(role: &str) {
+    let end = private_end(role.parse().unwrap());
+    let qp = end.qp();
+    tell(&end.address(&qp).to_line());
+    let peer = Address::from_line(&hear());
+    connect(&end, &qp, peer.qpn);
+    tell("connected");
+    let start = std::ptr::with_exposed_provenance_mut::<u8>(end.mr.addr() as usize);
+    loop {
+        let line = hear();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |n: usize| words[n].parse::<u64>().unwrap();
+        let reply = match words[0] {
+            "checksum" => {
+                let mut bytes = vec![0; number(2) as usize];
+                end.mr.read(number(1), &mut bytes).unwrap();
+                checksum(&bytes)
+            }
+            "unmap" => {
+                // SAFETY: a page of the region, of which the test accesses nothing directly.
+                unsafe { libc::munmap(start.add(number(1) as usize).cast(), PAGE as usize) as u64 }
+            }
+            "protect" => {
+                let page = start.wrapping_add(number(1) as usize).cast();
+                // SAFETY: as above.
+                unsafe { libc::mprotect(page, PAGE as usize, libc::PROT_READ) as u64 }
+            }
+            "hide" => {
+                // SAFETY: changes only who may trace this process.
+                unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) as u64 }
+            }
+            "receive" => {
+                let sges = [1, 2].map(|n| end.mr.sge(number(n), PAGE as u32).unwrap());
+                let request = RecvRequest::new(WrId(1), &sges);
+                qp.post_recv(&[request]).unwrap();
+                0
+            }
+            "received" => {
+                let completion = end.poll_one("a receive");
+                assert!(completion.status.is_success(), "{completion:?}");
+                completion.byte_len.into()
+            }
+            "add" => {
+                // SAFETY: the region begins at a page, and outlives this.
+                let word = unsafe { &*start.cast::<AtomicU64>() };
+                for _ in 0..number(1) {
+                    word.fetch_add(1, Ordering::Relaxed);
+                }
+                word.load(Ordering::Relaxed)
+            }
+            "exec" => panic!("{}", Command::new("sleep").arg("1000").exec()),
+            other => panic!("no order {other}"),
+        };
+        tell(&reply.to_string());
+    }
+}
+
+/// This process, connected to an owner.
+struct Scene {
+    owner: Victim,
+    end: End,
+    qp: SoftQp,
+    there: RemoteAddress,
+}
+
+impl Scene {
+    fn new(kernel: Kernel, (here, there): (u64, u64)) -> Self {
+        let mut owner = Victim::start(&there.to_string());
+        let address = Address::from_line(&owner.hear());
+        let end = private_end(here);
+        let qp = end.qp();
+        connect(&end, &qp, address.qpn);
+        owner.tell(&end.address(&qp).to_line());
+        assert_eq!(owner.hear(), "connected");
+        let mut scene = Scene {
+            owner,
+            end,
+            qp,
+            there: address.memory,
+        };
+        if kernel == Kernel::Refuses {
+            scene.order("hide");
+            drop_capabilities();
+            assert_eq!(scene.call(), Some(libc::EPERM), "the kernel permits it");
+        }
+        scene
+    }
+
+    /// Reads the owner's memory by a system call of the test; returns its error.
+    fn call(&self) -> Option<i32> {
+        let mut byte = 0u8;
+        let into = libc::iovec {
+            iov_base: (&raw mut byte).cast(),
+            iov_len: 1,
+        };
+        let from = libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(self.there.addr as usize),
+            iov_len: 1,
+        };
+        let owner = self.owner.id() as i32;
+        // SAFETY: the kernel writes at most one byte to `byte`.
+        match unsafe { libc::process_vm_readv(owner, &raw const into, 1, &raw const from, 1, 0) } {
+            1 => None,
+            _ => std::io::Error::last_os_error().raw_os_error(),
+        }
+    }
+
+    fn order(&mut self, order: &str) -> u64 {
+        self.owner.tell(order);
+        self.owner.hear().parse().unwrap()
+    }
+
+    fn at(&self, offset: u64) -> RemoteAddress {
+        RemoteAddress {
+            addr: self.there.addr + offset,
+            ..self.there
+        }
+    }
+
+    /// Executes one request.
+    fn execute(&self, operation: Operation, (offset, length): (u64, u64)) -> WcStatus {
+        let sges = [self.end.mr.sge(offset, length as u32).unwrap()];
+        let request = SendRequest::new(WrId(1), operation, &sges);
+        (self
+            .qp
+            .post_send(&[request.with_flags(SendFlags::SIGNALED)]))
+        .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let mut one = [WorkCompletion::default()];
+            if self.end.cq.poll(&mut one).unwrap() == 1 {
+                return one[0].status;
+            }
+            assert!(Instant::now() < deadline, "no completion of {operation:?}");
+        }
+    }
+
+    fn write(&self, from: u64, to: u64, length: u64) -> WcStatus {
+        self.execute(Operation::RdmaWrite(self.at(to)), (from, length))
+    }
+
+    fn read(&self, into: u64, from: u64, length: u64) -> WcStatus {
+        self.execute(Operation::RdmaRead(self.at(from)), (into, length))
+    }
+}
+
+/// Gives up the calling thread's capabilities: without them the kernel protects a process that has more, and one that
+/// is not dumpable.
+fn drop_capabilities() {
+    // The header of version 3 with the number of this thread, and three empty sets in two halves.
+    let header = [0x2008_0522u32, 0];
+    let sets = [0u32; 6];
+    // SAFETY: the kernel reads both arrays.
+    let done = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Runs `body` in a process that reaches its owner by system calls, and in one that does not.
+fn both_ways(test: &str, body: impl Fn(Kernel)) {
+    isolated_with(test, own, || {
+        body(Kernel::Permits);
+        body(Kernel::Refuses);
+    });
+}
+
+#[test]
+fn every_operation_reaches_the_memory_of_another_process() {
+    let test = "every_operation_reaches_the_memory_of_another_process";
+    both_ways(test, |kernel| {
+        let mut scene = Scene::new(kernel, (5 * PAGE, 5 * PAGE));
+        for (round, (from, to, length)) in [
+            (3, 5, 1),
+            (0, 64, 8),
+            (8, 16, 16),
+            (7, PAGE - 6, 13),
+            (1, 2, 3 * PAGE),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let sent = pattern(round as u64, length);
+            scene.end.mr.write(from, &sent).unwrap();
+            assert_eq!(scene.write(from, to, length), WcStatus::Success);
+            let arrived = scene.order(&format!("checksum {to} {length}"));
+            assert_eq!(arrived, checksum(&sent), "{kernel:?}: {length} to {to}");
+            scene.end.mr.write(0, &vec![0; 5 * PAGE as usize]).unwrap();
+            assert_eq!(scene.read(from + 1, to, length), WcStatus::Success);
+            let mut back = vec![0; length as usize];
+            scene.end.mr.read(from + 1, &mut back).unwrap();
+            assert_eq!(back, sent, "{kernel:?}: {length} from {to}");
+
+            scene.order(&format!("receive 5 {}", 2 * PAGE + 1));
+            let status = scene.execute(Operation::Send, (from + 1, length.min(PAGE + 9)));
+            assert_eq!(status, WcStatus::Success);
+            assert_eq!(scene.order("received"), length.min(PAGE + 9));
+            let first = length.min(PAGE);
+            let arrived = scene.order(&format!("checksum 5 {first}"));
+            assert_eq!(arrived, checksum(&sent[..first as usize]));
+        }
+        let outside = scene.write(0, 5 * PAGE - 7, 8);
+        assert_eq!(outside, WcStatus::RemAccessErr);
+    });
+}
+
+#[test]
+fn atomics_and_the_owners_own_instructions_all_count() {
+    let test = "atomics_and_the_owners_own_instructions_all_count";
+    both_ways(test, |kernel| {
+        let mut scene = Scene::new(kernel, (PAGE, PAGE));
+        scene.owner.tell("add 3000000");
+        for _ in 0..200 {
+            let add = Operation::FetchAdd(scene.at(0), 1);
+            assert_eq!(scene.execute(add, (8, 8)), WcStatus::Success);
+        }
+        scene.owner.hear();
+        assert_eq!(scene.order("add 0"), 3_000_200, "{kernel:?}");
+        let mut before = [0; 8];
+        scene.end.mr.read(8, &mut before).unwrap();
+        assert!(u64::from_ne_bytes(before) >= 199);
+    });
+}
+
+#[test]
+fn messages_of_64_mib_are_copied_whole() {
+    const LENGTH: u64 = 64 << 20;
+    let test = "messages_of_64_mib_are_copied_whole";
+    both_ways(test, |kernel| {
+        let mut scene = Scene::new(kernel, (LENGTH + 1, LENGTH + PAGE));
+        let sent = pattern(7, LENGTH);
+        scene.end.mr.write(1, &sent).unwrap();
+        assert_eq!(scene.write(1, 77, LENGTH), WcStatus::Success);
+        let arrived = scene.order(&format!("checksum 77 {LENGTH}"));
+        assert_eq!(arrived, checksum(&sent), "{kernel:?}");
+    });
+}
+
+/// The request fails, and nothing happens to the owner.
+#[test]
+fn requests_to_memory_that_the_owner_unmapped_or_protected_fail() {
+    let test = "requests_to_memory_that_the_owner_unmapped_or_protected_fail";
+    both_ways(test, |kernel| {
+        for (order, operation) in [("unmap", "write"), ("unmap", "read"), ("protect", "write")] {
+            let mut scene = Scene::new(kernel, (4 * PAGE, 4 * PAGE));
+            let before = scene.order(&format!("checksum {} {PAGE}", 2 * PAGE));
+            assert_eq!(scene.order(&format!("{order} {PAGE}")), 0);
+            scene.end.mr.write(0, &pattern(5, 3 * PAGE)).unwrap();
+            let status = match operation {
+                "write" => scene.write(0, 100, 2 * PAGE),
+                _ => scene.read(0, 100, 2 * PAGE),
+            };
+            assert_eq!(status, WcStatus::RemAccessErr, "{kernel:?}: {order}");
+            let after = scene.order(&format!("checksum {} {PAGE}", 2 * PAGE));
+            assert_eq!(before, after, "nothing after the missing page is written");
+        }
+    });
+}
+
+#[test]
+fn atomics_on_memory_that_the_owner_unmapped_fail() {
+    let test = "atomics_on_memory_that_the_owner_unmapped_fail";
+    both_ways(test, |kernel| {
+        let mut scene = Scene::new(kernel, (PAGE, 2 * PAGE));
+        assert_eq!(scene.order(&format!("unmap {PAGE}")), 0);
+        let add = Operation::FetchAdd(scene.at(PAGE), 1);
+        let status = scene.execute(add, (0, 8));
+        assert_eq!(status, WcStatus::RemAccessErr, "{kernel:?}");
+        scene.order("checksum 0 8");
+    });
+}
+
+#[test]
+fn requests_to_an_owner_that_is_killed_fail() {
+    const LENGTH: u64 = 16 << 20;
+    let test = "requests_to_an_owner_that_is_killed_fail";
+    both_ways(test, |kernel| {
+        let mut scene = Scene::new(kernel, (LENGTH, LENGTH));
+        assert_eq!(scene.write(0, 0, LENGTH), WcStatus::Success);
+        let id = rustix::process::Pid::from_raw(scene.owner.id() as i32).unwrap();
+        let kill = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(3));
+            rustix::process::kill_process(id, rustix::process::Signal::KILL).unwrap();
+        });
+        let failed = loop {
+            let status = scene.write(0, 0, LENGTH);
+            if status != WcStatus::Success {
+                break status;
+            }
+        };
+        // Flushed, if it died between two requests.
+        let expected = [WcStatus::RetryExcErr, WcStatus::WrFlushErr];
+        assert!(expected.contains(&failed), "{kernel:?}: {failed:?}");
+        kill.join().unwrap();
+        scene.owner.kill();
+    });
+}
+
+/// Another program with the same process ID may have memory at the same address.
+#[test]
+fn requests_to_an_owner_that_runs_another_program_fail() {
+    let test = "requests_to_an_owner_that_runs_another_program_fail";
+    isolated_with(test, own, || {
+        let mut scene = Scene::new(Kernel::Permits, (PAGE, PAGE));
+        assert_eq!(scene.write(0, 0, 8), WcStatus::Success);
+        scene.owner.tell("exec");
+        let comm = format!("/proc/{}/comm", scene.owner.id());
+        let is_other = || std::fs::read_to_string(&comm).unwrap().trim() == "sleep";
+        assert!(common::wait_until(is_other), "the owner did not exec");
+        assert_eq!(scene.write(0, 0, 8), WcStatus::RetryExcErr);
+        scene.owner.kill();
+    });
+}
