@@ -31,6 +31,31 @@ const FLAGS: SendFlags = SendFlags::FENCE
     .union(SendFlags::SIGNALED)
     .union(SendFlags::SOLICITED);
 
+/// Returns the names of operations in errors.
+fn names(operations: u64) -> String {
+    const NAMES: [&str; 13] = [
+        "RDMA_WRITE",
+        "RDMA_WRITE_WITH_IMM",
+        "SEND",
+        "SEND_WITH_IMM",
+        "RDMA_READ",
+        "ATOMIC_CMP_AND_SWP",
+        "ATOMIC_FETCH_AND_ADD",
+        "LOCAL_INV",
+        "BIND_MW",
+        "SEND_WITH_INV",
+        "TSO",
+        "FLUSH",
+        "ATOMIC_WRITE",
+    ];
+    let bits = (0..u64::BITS).filter(|bit| operations & 1 << bit != 0);
+    let name = |bit: u32| match NAMES.get(bit as usize) {
+        Some(name) => format!("IBV_QP_EX_WITH_{name}"),
+        None => format!("bit {bit}"),
+    };
+    bits.map(name).collect::<Vec<_>>().join(", ")
+}
+
 /// What an extended queue pair has in addition.
 #[derive(Debug)]
 pub(crate) struct Extended {
@@ -50,9 +75,8 @@ impl Extended {
         };
         let unknown = operations & !known;
         if unknown != 0 {
-            let reason = format!(
-                "send_ops_flags {unknown:#x} are not supported on such a queue pair: expected bits of {known:#x}"
-            );
+            let unknown = names(unknown);
+            let reason = format!("such a queue pair does not support {unknown} in send_ops_flags");
             return Err(Refusal::unsupported(reason));
         }
         let batch = SpinMutex::new(Batch::default());
@@ -194,8 +218,8 @@ unsafe fn begin(qp: *mut ibv_qp_ex, needed: u64, operation: Operation) {
         let flags = SendFlags::from_bits_retain((*qp).wr_flags) & FLAGS | own.flags;
         let batch = &mut *extended.batch.as_mut_ptr();
         if extended.operations & needed == 0 {
-            let reason =
-                format!("the queue pair was created without {needed:#x} in send_ops_flags");
+            let needed = names(needed);
+            let reason = format!("the queue pair was created without {needed} in send_ops_flags");
             batch.fail(Refusal::invalid(reason));
         }
         batch.begin((*qp).wr_id, operation, flags);
