@@ -107,7 +107,7 @@ struct Loop {
 /// What the engine does about the UDP port during a sleep.
 #[derive(Clone, Copy, Debug)]
 enum Watch {
-    /// Nothing: no queue pair is connected over it, and queue pair 1 is closed.
+    /// Nothing: there is none.
     Nothing,
     /// Other threads drive it: look again after this time.
     Others(Timespec),
@@ -143,7 +143,7 @@ impl Loop {
 
     /// Drives the UDP port if no other thread has driven it since this thread's last look.
     fn drive_udp(&mut self) -> Watch {
-        let Some(udp) = self.port.udp.as_ref().filter(|udp| udp.is_watched()) else {
+        let Some(udp) = self.port.udp.as_ref() else {
             return Watch::Nothing;
         };
         let driving = udp.driving();

@@ -7,7 +7,8 @@
 //! Requests to an address are sent to UDP port 4791, which one process at the address has. The other processes have other
 //! ports. So each process records the services for which it listens as files in the shared directory of the address:
 //! * a requester at the same address, of the same user, sends directly to the port of the listener;
-//! * the process at port 4791 forwards requests for services that another process has recorded.
+//! * the process at port 4791 forwards requests for services that another process has recorded, and refuses others. It
+//!   does so also if its program never opens queue pair 1.
 //!
 //! Answers and all later messages go to the port that the other process sends from. If no process has port 4791, because
 //! the first one has ended, requests from other hosts are lost until a process opens the address again.
@@ -24,7 +25,7 @@ use adverb_wire::mad;
 use crate::context::SoftContext;
 use crate::domain::Handle;
 pub use crate::udp::ReceivedMad;
-use crate::udp::{Mailbox, Udp, udp_port};
+use crate::udp::{Host as _, Mailbox, Udp, udp_port};
 
 /// Queue pair 1 of a context. Dropping it closes it.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ impl SoftContext {
             }
             .into());
         };
-        let mailbox = udp.open_mailbox(&**port).ok_or(CreateError::Exhausted {
+        let mailbox = udp.open_mailbox().ok_or(CreateError::Exhausted {
             what: "queue pairs 1",
             limit: 1,
         })?;
@@ -78,15 +79,13 @@ impl Gsi {
     /// Forwards a request to the process at this address that listens for `service`; returns false if there is none.
     pub fn forward(&self, request: &ReceivedMad, service: u64) -> bool {
         let port = &self.handle.port;
-        match port.dir.listener(service) {
-            Some(slot) if slot != port.slot => {
-                let to = SocketAddr::new(self.own().ip(), udp_port(slot));
-                let forwarded = (&*request.bytes, Some(request.from));
-                self.udp().send_mad(&**port, to, forwarded);
-                true
-            }
-            _ => false,
-        }
+        let Some(udp_port) = port.listener(service) else {
+            return false;
+        };
+        let to = SocketAddr::new(self.own().ip(), udp_port);
+        let forwarded = (&*request.bytes, Some(request.from));
+        self.udp().send_mad(&**port, to, forwarded);
+        true
     }
 
     /// Takes a datagram. Waits for it until `timeout` has passed (`None`: long) or [`Gsi::wake`] is called.

@@ -562,6 +562,11 @@ impl udp::Host for Port {
         &self.wake
     }
 
+    fn listener(&self, service: u64) -> Option<u16> {
+        let slot = self.dir.listener(service);
+        slot.filter(|slot| *slot != self.slot).map(udp::udp_port)
+    }
+
     fn tasks(&self) -> &Tasks {
         &self.tasks
     }

@@ -101,6 +101,39 @@ fn a_request_to_an_address_without_process_at_4791_is_refused_by_the_requester()
     );
 }
 
+/// A REQ for [`SERVICE`]: attribute 0x10, path MTU 4096 B.
+fn request() -> [u8; mad::LEN] {
+    let mut mad = filled(0);
+    mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+    mad[17] = 0x10;
+    mad[24..28].copy_from_slice(&77_u32.to_be_bytes());
+    mad[32..40].copy_from_slice(&SERVICE.to_be_bytes());
+    mad[24 + 50] = 5 << 4;
+    mad
+}
+
+#[test]
+fn a_process_without_queue_pair_1_forwards_and_refuses_requests() {
+    isolated(
+        "a_process_without_queue_pair_1_forwards_and_refuses_requests",
+        || {
+            let _first = SoftDevice::at(address(13)).open().unwrap();
+            let ((_b, second), (_c, away)) = (open(13), open(14));
+            let to = away.listener(address(13), SERVICE);
+            away.send(to, &request());
+            let refused = next(&away);
+            // REJ of connection 77: reason 8.
+            assert_eq!((refused.from, refused.bytes[17]), (to, 0x12));
+            assert_eq!(refused.bytes[24..36], [0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 8]);
+            second.announce(SERVICE).unwrap();
+            away.send(to, &request());
+            let forwarded = next(&second);
+            assert_eq!((forwarded.from, *forwarded.bytes), (away.own(), request()));
+            assert_eq!(forwarded.requested_service(), Some(SERVICE));
+        },
+    );
+}
+
 /// A datagram to queue pair 1 as another RoCE implementation sends it, from any UDP port.
 fn packet(from: SocketAddr, to: SocketAddr, (qkey, payload): (u32, &[u8])) -> Vec<u8> {
     let bth = Bth::new(Opcode::UdSendOnly, GSI_QPN, Psn::new(3));

@@ -24,6 +24,9 @@ pub(crate) trait Host {
     /// Wakes the engine.
     fn wake(&self) -> &Wake;
 
+    /// Returns the UDP port of another process at this address that listens for a service of the communication manager.
+    fn listener(&self, service: u64) -> Option<u16>;
+
     /// Runs tasks on the engine's thread, which is in the device's network namespace.
     fn tasks(&self) -> &Tasks;
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use adverb_transport::PacketBuffer;
 use adverb_verbs::Psn;
+use adverb_wire::cm::CmMessage;
 use adverb_wire::mad::{self, GSI_QKEY, GSI_QPN};
 use adverb_wire::{Bth, Deth, Extension, Opcode, Packet, PacketHeaders, ROCE_PORT};
 
@@ -100,6 +101,17 @@ fn parse_sender(bytes: &[u8]) -> SocketAddr {
     let ip: [u8; 16] = std::array::from_fn(|index| bytes[index]);
     let port = u16::from_be_bytes([bytes[16], bytes[17]]);
     SocketAddr::new(IpAddr::from(ip).to_canonical(), port)
+}
+
+impl ReceivedMad {
+    /// Returns the service that it requests, if it is a REQ or SIDR_REQ.
+    pub fn requested_service(&self) -> Option<u64> {
+        match CmMessage::parse(&self.bytes[..]).ok()?.1 {
+            CmMessage::Req(req) => Some(req.service.0),
+            CmMessage::SidrReq(req) => Some(req.service.0),
+            _ => None,
+        }
+    }
 }
 
 /// Returns the address that gets the answers: a process of this device receives at the port that it sends from, another

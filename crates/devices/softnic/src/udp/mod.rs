@@ -45,7 +45,7 @@ mod tx_batch;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -93,8 +93,6 @@ pub(crate) struct Udp {
     driver: Mutex<Driver>,
     /// Number of connected queue pairs; at 0 there is nothing to drive.
     links: AtomicUsize,
-    /// Whether queue pair 1 is open, which the engine serves.
-    has_mailbox: AtomicBool,
     /// Number of turns by threads other than the engine, which drives only while these take none.
     turns: AtomicU64,
     /// When the engine looks at the timers next, in picoseconds of the driver's clock; 0: soon. Values other than 0
@@ -136,7 +134,6 @@ impl Udp {
             groups,
             driver: Mutex::new(driver),
             links: AtomicUsize::new(0),
-            has_mailbox: AtomicBool::new(false),
             turns: AtomicU64::new(0),
             engine_until: AtomicU64::new(0),
             sleepers: AtomicUsize::new(0),
@@ -156,11 +153,6 @@ impl Udp {
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
         self.links.load(Ordering::Relaxed) != 0
-    }
-
-    /// Whether the engine has to drive it while no thread polls.
-    pub(crate) fn is_watched(&self) -> bool {
-        self.is_used() || self.has_mailbox.load(Ordering::Relaxed)
     }
 
     fn driver(&self) -> MutexGuard<'_, Driver> {
@@ -325,21 +317,18 @@ impl Udp {
     // --- queue pair 1
 
     /// Opens queue pair 1. `None` if it is open.
-    pub(crate) fn open_mailbox(&self, host: &dyn Host) -> Option<Arc<Mailbox>> {
+    pub(crate) fn open_mailbox(&self) -> Option<Arc<Mailbox>> {
         let mut driver = self.driver();
         if driver.mailbox.is_some() {
             return None;
         }
         let mailbox = Arc::new(Mailbox::default());
         driver.mailbox = Some(mailbox.clone());
-        self.has_mailbox.store(true, Ordering::Relaxed);
-        host.wake().wake(); // the engine has to watch the socket
         Some(mailbox)
     }
 
     /// Closes queue pair 1.
     pub(crate) fn close_mailbox(&self) {
-        self.has_mailbox.store(false, Ordering::Relaxed);
         self.driver().mailbox = None;
     }
 

@@ -17,7 +17,7 @@ use super::drops::Drops;
 use super::faults::{self, FaultInjector};
 use super::host::Host;
 use super::link::{Link, Stop};
-use super::mailbox::Mailbox;
+use super::mailbox::{Mailbox, ReceivedMad};
 use super::memory::Regions;
 use super::rx_batch::RxBatch;
 use super::socket::RoceSocket;
@@ -64,6 +64,8 @@ pub(super) struct Driver {
     pub(super) datagrams: DatagramTable,
     /// Takes the packets to queue pair 1, if the program wants them.
     pub(super) mailbox: Option<Arc<Mailbox>>,
+    /// Packets to queue pair 1 while it is closed, which the turn forwards or refuses.
+    unclaimed: Vec<ReceivedMad>,
     /// Connections that failed. Their queue pairs are moved to the error state after the lock on the regions
     /// has been released: a completion queue's lock comes before it.
     failed: Vec<u32>,
@@ -99,6 +101,7 @@ impl Driver {
             room: Room::Free,
             datagrams: DatagramTable::new(own, mtu),
             mailbox: None,
+            unclaimed: Vec::new(),
             failed: Vec::new(),
             deadline: None,
             window,
@@ -154,6 +157,9 @@ impl Driver {
         self.turns += 1;
         let received_at = self.receive(host, socket, caller);
         self.was_idle = received_at.is_none();
+        if !self.unclaimed.is_empty() {
+            self.forward_unclaimed(host);
+        }
         self.look_at_timers(received_at, caller);
         if self.ready.is_empty() && self.room == Room::Free && !self.holds_delayed() {
             return if received_at.is_none() {

@@ -1,5 +1,8 @@
 //! Receives packets, checks them and passes them to their queue pairs. Nothing that arrives is trusted.
 
+use std::net::SocketAddr;
+
+use adverb_transport::cm::{CmParams, Manager};
 use adverb_units::Time;
 use adverb_verbs::Qpn;
 use adverb_wire::mad::GSI_QPN;
@@ -23,6 +26,8 @@ use crate::udp::tx_batch::unseen;
 const CALLS: usize = 32;
 /// Number of packets of other services, such as congestion notifications, after which the filter is attached.
 const UNSERVED: u64 = 16;
+/// Maximum number of packets to a closed queue pair 1 per turn. Each costs a look into the shared directory.
+const UNCLAIMED: usize = 16;
 /// Membership is the upper bit of a partition key; the rest is the partition.
 const PARTITION: u16 = 0x7fff;
 
@@ -166,11 +171,38 @@ impl Driver {
         packet: &Packet<'_>,
         datagram: &ReceivedDatagram<'_>,
     ) -> Result<(), PortDrop> {
-        let mailbox = self.mailbox.as_ref().ok_or(PortDrop::UnknownQueuePair)?;
         let own = self.tx.socket().at();
         let mad = mailbox::parse(packet, (datagram.from, own)).ok_or(PortDrop::Malformed)?;
-        let is_taken = mailbox.put(mad);
+        let is_taken = match &self.mailbox {
+            Some(mailbox) => mailbox.put(mad),
+            None if self.unclaimed.len() < UNCLAIMED => {
+                self.unclaimed.push(mad);
+                true
+            }
+            None => false,
+        };
         is_taken.then_some(()).ok_or(PortDrop::Mailbox)
+    }
+
+    /// Forwards requests to the processes that listen, and refuses all others.
+    #[cold]
+    pub(super) fn forward_unclaimed(&mut self, host: &dyn Host) {
+        let own = self.tx.socket().at();
+        for mad in std::mem::take(&mut self.unclaimed) {
+            let service = mad.requested_service();
+            if let Some(port) = service.and_then(|service| host.listener(service)) {
+                let to = SocketAddr::new(own.ip(), port);
+                self.send_mad(to, &mad.bytes, Some(mad.from));
+                continue;
+            }
+            // A manager without services.
+            let mut manager = Manager::new(CmParams::default(), 1);
+            manager.handle_mad(Time::ZERO, mad.from, &mad.bytes[..]);
+            while let Some((to, answer)) = manager.poll_transmit() {
+                self.send_mad(to, &answer, None);
+            }
+        }
+        self.room = self.tx.flush();
     }
 
     /// Passes a packet with an unknown opcode to its queue pair, which drops it and may answer with a NAK.
