@@ -27,6 +27,7 @@ mod ah;
 mod batch;
 mod call;
 mod channel;
+mod cm;
 pub mod config;
 mod context;
 mod convert;

@@ -1,0 +1,218 @@
+//! UD services and multicast groups.
+
+use std::ffi::{c_int, c_void};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use adverb_abi::{ibv_ah_attr, ibv_qp, rdma_cm_id, rdma_ud_param};
+use adverb_verbs::Qpn;
+use adverb_wire::cm::{ServiceId, SidrRep, SidrStatus};
+
+use super::address;
+use super::connect::{Wanted, padded};
+use super::event::{Event, Kind, Param};
+use super::id::{Phase, Shared};
+use super::verbs;
+use crate::call::{self, Refusal};
+use crate::object::lock;
+
+/// `RDMA_UDP_QKEY`: the queue key of all UD services.
+pub(super) const QKEY: u32 = 0x0123_4567;
+
+/// Returns the address of a host or group.
+pub(super) const fn ah_attr(ip: IpAddr, traffic_class: u8) -> ibv_ah_attr {
+    let mut attr = ibv_ah_attr::zeroed();
+    attr.grh.dgid = address::gid(ip);
+    attr.grh.hop_limit = 64;
+    attr.grh.traffic_class = traffic_class;
+    attr.is_global = 1;
+    attr.port_num = 1;
+    attr
+}
+
+fn answer(
+    shared: &Arc<Shared>,
+    (status, qpn): (SidrStatus, Qpn),
+    data: &[u8],
+) -> Result<(), Refusal> {
+    let (agent, conn) = shared.connection()?;
+    let (space, port) = {
+        let state = lock(&shared.state);
+        (state.space, state.local.map_or(0, |local| local.port()))
+    };
+    let rep = SidrRep {
+        request_id: 0,
+        status,
+        additional_length: 0,
+        qpn,
+        service: ServiceId::of(space, port),
+        qkey: QKEY,
+        additional: [0; SidrRep::ADDITIONAL],
+        private_data: padded(data),
+    };
+    agent.with(|state, now| state.manager.answer_sidr(now, conn, rep))?;
+    Ok(())
+}
+
+/// Tells the requester the queue pair of a UD service. This side gets no event.
+pub(super) fn accept(shared: &Arc<Shared>, wanted: &Wanted) -> Result<(), Refusal> {
+    answer(
+        shared,
+        (SidrStatus::VALID, wanted.qpn),
+        &wanted.private_data,
+    )?;
+    lock(&shared.state).phase = Phase::Connected;
+    Ok(())
+}
+
+/// Refuses a request for a UD service.
+pub(super) fn reject(shared: &Arc<Shared>, data: &[u8]) -> Result<(), Refusal> {
+    answer(shared, (SidrStatus::REJECTED, Qpn::default()), data)
+}
+
+/// A multicast group that an id has joined.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group {
+    ip: IpAddr,
+    is_attached: bool,
+}
+
+impl Group {
+    /// Detaches the queue pair, if it is attached.
+    pub(super) fn leave(&self, qp: *mut ibv_qp) {
+        if self.is_attached && !qp.is_null() {
+            let gid = address::gid(self.ip);
+            // SAFETY: the queue pair is the id's.
+            unsafe { verbs::ibv_detach_mcast(qp, &raw const gid, 0) };
+        }
+    }
+}
+
+fn join(
+    shared: &Arc<Shared>,
+    address: SocketAddr,
+    (context, receives): (*mut c_void, Receives),
+) -> Result<(), Refusal> {
+    shared.agent()?;
+    let ip = address.ip().to_canonical();
+    if !ip.is_multicast() {
+        return Err(Refusal::invalid(format!("{ip} is not a multicast address")));
+    }
+    // SAFETY: the id is alive.
+    let qp = unsafe { (*shared.c()).qp };
+    let is_attached = receives == Receives::Yes && !qp.is_null();
+    if is_attached {
+        let gid = address::gid(ip);
+        // SAFETY: the queue pair is the id's.
+        let status = unsafe { verbs::ibv_attach_mcast(qp, &raw const gid, 0) };
+        if status != 0 {
+            return Err(Refusal::new(status, format!("cannot attach to group {ip}")));
+        }
+    }
+    let class = {
+        let mut state = lock(&shared.state);
+        state.groups.push(Group { ip, is_attached });
+        state.peer.traffic_class
+    };
+    let mut event = Event::new(Kind::MulticastJoin, 0, shared);
+    event.param = Param::Ud(rdma_ud_param {
+        ah_attr: ah_attr(ip, class),
+        qp_num: Qpn::MULTICAST.get(),
+        qkey: QKEY,
+        ..rdma_ud_param::zeroed()
+    });
+    event.context = Some(context.expose_provenance());
+    shared.push(event);
+    shared.complete()
+}
+
+/// Whether a member of a group receives what is sent to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Receives {
+    Yes,
+    No,
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_join_multicast(
+    id: *mut rdma_cm_id,
+    address: *mut libc::sockaddr,
+    context: *mut c_void,
+) -> c_int {
+    call::number("rdma_join_multicast", || {
+        // SAFETY: the program passes an id and an address.
+        let (shared, address) = unsafe { (Shared::of(id)?, address::read(address)?) };
+        join(&shared, address, (context, Receives::Yes))?;
+        Ok(0)
+    })
+}
+
+/// `struct rdma_cm_join_mc_attr_ex`.
+#[repr(C)]
+struct JoinAttributes {
+    comp_mask: u32,
+    join_flags: u32,
+    addr: *mut libc::sockaddr,
+}
+
+/// `RDMA_CM_JOIN_MC_ATTR_ADDRESS` and `RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS`.
+const ADDRESS: u32 = 1;
+const JOIN_FLAGS: u32 = 2;
+/// `RDMA_MC_JOIN_FLAG_FULLMEMBER` and `RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER`.
+const FULL_MEMBER: u32 = 0;
+const SEND_ONLY: u32 = 1;
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_join_multicast_ex(
+    id: *mut rdma_cm_id,
+    attributes: *mut JoinAttributes,
+    context: *mut c_void,
+) -> c_int {
+    call::number("rdma_join_multicast_ex", || {
+        // SAFETY: the program passes an id and attributes.
+        let (shared, attributes) = unsafe { (Shared::of(id)?, &*attributes) };
+        let has = |bit| attributes.comp_mask & bit != 0;
+        if attributes.comp_mask & !(ADDRESS | JOIN_FLAGS) != 0 || !has(ADDRESS) || !has(JOIN_FLAGS)
+        {
+            return Err(Refusal::invalid(format!(
+                "invalid comp_mask {:#x}: expected address and join flags",
+                attributes.comp_mask
+            )));
+        }
+        let receives = match attributes.join_flags {
+            FULL_MEMBER => Receives::Yes,
+            SEND_ONLY => Receives::No,
+            other => return Err(Refusal::invalid(format!("invalid join flags {other}"))),
+        };
+        // SAFETY: the attributes have an address.
+        let address = unsafe { address::read(attributes.addr) }?;
+        join(&shared, address, (context, receives))?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_leave_multicast(
+    id: *mut rdma_cm_id,
+    address: *mut libc::sockaddr,
+) -> c_int {
+    call::number("rdma_leave_multicast", || {
+        // SAFETY: the program passes an id and an address.
+        let (shared, address) = unsafe { (Shared::of(id)?, address::read(address)?) };
+        let ip = address.ip().to_canonical();
+        let group = {
+            let mut state = lock(&shared.state);
+            let place = state.groups.iter().position(|group| group.ip == ip);
+            place.map(|place| state.groups.remove(place))
+        };
+        let group = group.ok_or_else(|| {
+            Refusal::new(
+                libc::EADDRNOTAVAIL,
+                format!("the id has not joined group {ip}"),
+            )
+        })?;
+        // SAFETY: the id is alive.
+        group.leave(unsafe { (*id).qp });
+        Ok(0)
+    })
+}

@@ -1,0 +1,475 @@
+//! Queue pairs of ids: created, and modified as the connection needs it.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use adverb_abi::{
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
+    IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN,
+    IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU,
+    IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
+    IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTR,
+    IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr, rdma_cm_id, verbs_context,
+};
+use adverb_verbs::{Gid, PathMtu};
+
+use super::datagram::{self, QKEY};
+use super::id::{Phase, Shared};
+use super::verbs;
+use crate::call::{self, Refusal};
+use crate::convert::mtu_code;
+use crate::object::lock;
+
+/// Local ACK timeout unless the program sets it: 67 ms.
+const ACK_TIMEOUT: u8 = 14;
+/// Time after which a peer may repeat a message for which no receive was posted: 0.64 ms.
+const RNR_TIMER: u8 = 12;
+
+/// What a queue pair needs to know of its connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    pub(super) gid: Option<Gid>,
+    pub(super) qpn: u32,
+    /// First PSN of the peer's packets.
+    pub(super) starting_psn: u32,
+    /// First PSN of this side's packets.
+    pub(super) own_psn: u32,
+    pub(super) mtu: Option<PathMtu>,
+    pub(super) responder_resources: u8,
+    pub(super) initiator_depth: u8,
+    pub(super) retry_count: u8,
+    pub(super) rnr_retry_count: u8,
+    pub(super) traffic_class: u8,
+    pub(super) ack_timeout: u8,
+}
+
+impl Default for Peer {
+    fn default() -> Self {
+        Peer {
+            gid: None,
+            qpn: 0,
+            starting_psn: 0,
+            own_psn: 0,
+            mtu: None,
+            responder_resources: 0,
+            initiator_depth: 0,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            traffic_class: 0,
+            ack_timeout: ACK_TIMEOUT,
+        }
+    }
+}
+
+/// Returns the attributes for a state, with their mask.
+fn attributes(shared: &Shared, state: u32) -> Result<(ibv_qp_attr, u32), Refusal> {
+    // SAFETY: the id is alive.
+    let qp_type = unsafe { (*shared.c()).qp_type };
+    let peer = lock(&shared.state).peer;
+    let mut attr = ibv_qp_attr::zeroed();
+    attr.qp_state = state;
+    let mask = match (state, qp_type) {
+        (IBV_QPS_INIT, IBV_QPT_UD) => {
+            attr.port_num = 1;
+            attr.qkey = QKEY;
+            IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY
+        }
+        (IBV_QPS_INIT, _) => {
+            attr.port_num = 1;
+            attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+            if qp_type == IBV_QPT_RC {
+                attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+            }
+            IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS
+        }
+        (IBV_QPS_RTR, IBV_QPT_UD) => 0,
+        (IBV_QPS_RTS, IBV_QPT_UD) => IBV_QP_SQ_PSN,
+        (IBV_QPS_RTR, _) => to_rtr(&mut attr, &peer, qp_type)?,
+        (IBV_QPS_RTS, _) => to_rts(&mut attr, &peer, qp_type),
+        _ => 0,
+    };
+    Ok((attr, mask | IBV_QP_STATE))
+}
+
+fn to_rtr(attr: &mut ibv_qp_attr, peer: &Peer, qp_type: u32) -> Result<u32, Refusal> {
+    let (Some(gid), Some(mtu)) = (peer.gid, peer.mtu) else {
+        return Err(Refusal::invalid(
+            "the id is not connected: there is no peer",
+        ));
+    };
+    let ip = std::net::IpAddr::from(gid.0).to_canonical();
+    attr.ah_attr = datagram::ah_attr(ip, peer.traffic_class);
+    attr.path_mtu = mtu_code(mtu);
+    attr.dest_qp_num = peer.qpn;
+    attr.rq_psn = peer.starting_psn;
+    let mask = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    if qp_type != IBV_QPT_RC {
+        return Ok(mask);
+    }
+    attr.max_dest_rd_atomic = peer.responder_resources;
+    attr.min_rnr_timer = RNR_TIMER;
+    Ok(mask | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
+}
+
+fn to_rts(attr: &mut ibv_qp_attr, peer: &Peer, qp_type: u32) -> u32 {
+    attr.sq_psn = peer.own_psn;
+    if qp_type != IBV_QPT_RC {
+        return IBV_QP_SQ_PSN;
+    }
+    attr.timeout = peer.ack_timeout;
+    attr.retry_cnt = peer.retry_count;
+    attr.rnr_retry = peer.rnr_retry_count;
+    attr.max_rd_atomic = peer.initiator_depth;
+    IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
+}
+
+/// Moves the queue pair of an id through `states`.
+fn modify(shared: &Shared, qp: *mut ibv_qp, states: &[u32]) -> Result<(), Refusal> {
+    for state in states {
+        let (mut attr, mask) = attributes(shared, *state)?;
+        // SAFETY: the queue pair is the id's.
+        let status = unsafe { verbs::ibv_modify_qp(qp, &raw mut attr, mask as c_int) };
+        if status != 0 {
+            return Err(Refusal::new(status, "the queue pair could not be modified"));
+        }
+    }
+    Ok(())
+}
+
+/// Moves the queue pair of an id to RTS.
+pub(super) fn connect(shared: &Arc<Shared>) -> Result<(), Refusal> {
+    // SAFETY: the id is alive.
+    let qp = unsafe { (*shared.c()).qp };
+    modify(shared, qp, &[IBV_QPS_RTR, IBV_QPS_RTS])
+}
+
+/// Moves a queue pair to the error state, which flushes its requests.
+pub(super) fn to_error(qp: *mut ibv_qp) {
+    if qp.is_null() {
+        return;
+    }
+    let mut attr = ibv_qp_attr::zeroed();
+    attr.qp_state = IBV_QPS_ERR;
+    // SAFETY: the queue pair is an id's. From RESET it does not go there, and has nothing to flush.
+    unsafe { verbs::ibv_modify_qp(qp, &raw mut attr, IBV_QP_STATE as c_int) };
+}
+
+/// Returns the error of a function of libibverbs that returned NULL.
+fn failed(what: &str) -> Refusal {
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    Refusal::new(
+        errno.unwrap_or(libc::EINVAL),
+        format!("cannot create {what}"),
+    )
+}
+
+/// Creates completion queues, each with a channel, for those that the program does not give.
+///
+/// # Safety
+/// `id` is alive, and bound to a device.
+unsafe fn create_cqs(
+    id: *mut rdma_cm_id,
+    (send, recv): (Option<u32>, Option<u32>),
+) -> Result<(), Refusal> {
+    // SAFETY: the caller's.
+    unsafe {
+        let context = (*id).verbs;
+        let make = move |depth: u32| {
+            let channel = verbs::ibv_create_comp_channel(context);
+            if channel.is_null() {
+                return Err(failed("a completion channel"));
+            }
+            let depth = depth.max(1) as c_int;
+            let cq = verbs::ibv_create_cq(context, depth, id.cast(), channel, 0);
+            if cq.is_null() {
+                let refusal = failed("a completion queue");
+                verbs::ibv_destroy_comp_channel(channel);
+                return Err(refusal);
+            }
+            Ok((channel, cq))
+        };
+        if let Some(depth) = send {
+            ((*id).send_cq_channel, (*id).send_cq) = make(depth)?;
+        }
+        if let Some(depth) = recv {
+            ((*id).recv_cq_channel, (*id).recv_cq) = make(depth)?;
+        }
+    }
+    Ok(())
+}
+
+/// Destroys the completion queues that were created for an id.
+///
+/// # Safety
+/// `id` is alive, and nothing uses its completion queues.
+unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's.
+    unsafe {
+        let both = [
+            (&raw mut (*id).send_cq, &raw mut (*id).send_cq_channel),
+            (&raw mut (*id).recv_cq, &raw mut (*id).recv_cq_channel),
+        ];
+        for (cq, channel) in both {
+            // Without a channel the queue is the program's.
+            if !(*channel).is_null() {
+                verbs::ibv_destroy_cq(*cq);
+                verbs::ibv_destroy_comp_channel(*channel);
+            }
+            *cq = std::ptr::null_mut();
+            *channel = std::ptr::null_mut();
+        }
+    }
+}
+
+/// Creates the queue pair of an id by `make`, which gets the completion queues, and moves it to INIT (UD: RTS).
+///
+/// # Safety
+/// `id` is alive.
+unsafe fn create(
+    id: *mut rdma_cm_id,
+    base: &mut ibv_qp_init_attr,
+    (pd, make): (*mut ibv_pd, &dyn Fn(&ibv_qp_init_attr) -> *mut ibv_qp),
+) -> Result<(), Refusal> {
+    // SAFETY: the caller's.
+    unsafe {
+        let shared = Shared::of(id)?;
+        if (*id).verbs.is_null() {
+            return Err(Refusal::invalid("the id is not bound to a device"));
+        }
+        if !(*id).qp.is_null() {
+            return Err(Refusal::invalid("the id has a queue pair"));
+        }
+        if !pd.is_null() && (*pd).context != (*id).verbs {
+            return Err(Refusal::invalid(
+                "the protection domain is another device's",
+            ));
+        }
+        let missing = |cq: *mut _, depth| std::ptr::eq(cq, std::ptr::null_mut()).then_some(depth);
+        let cqs = (
+            missing(base.send_cq, base.cap.max_send_wr),
+            missing(base.recv_cq, base.cap.max_recv_wr),
+        );
+        create_cqs(id, cqs).inspect_err(|_| destroy_cqs(id))?;
+        if cqs.0.is_some() {
+            base.send_cq = (*id).send_cq;
+        } else {
+            (*id).send_cq = base.send_cq;
+        }
+        if cqs.1.is_some() {
+            base.recv_cq = (*id).recv_cq;
+        } else {
+            (*id).recv_cq = base.recv_cq;
+        }
+        if base.srq.is_null() {
+            base.srq = (*id).srq;
+        }
+        let qp = make(base);
+        if qp.is_null() {
+            let refusal = failed("a queue pair");
+            destroy_cqs(id);
+            return Err(refusal);
+        }
+        (*id).qp_type = base.qp_type;
+        let states: &[u32] = match base.qp_type {
+            IBV_QPT_UD => &[IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS],
+            _ => &[IBV_QPS_INIT],
+        };
+        if let Err(refusal) = modify(&shared, qp, states) {
+            verbs::ibv_destroy_qp(qp);
+            destroy_cqs(id);
+            return Err(refusal);
+        }
+        if !pd.is_null() {
+            (*id).pd = pd;
+        }
+        (*id).qp = qp;
+    }
+    Ok(())
+}
+
+/// Creates the queue pair of an id.
+///
+/// # Safety
+/// `id` is alive; `pd` is NULL or a protection domain.
+pub(super) unsafe fn create_plain(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: &mut ibv_qp_init_attr,
+) -> Result<(), Refusal> {
+    // SAFETY: the caller's.
+    unsafe {
+        if id.is_null() {
+            return Err(Refusal::invalid("the id is NULL"));
+        }
+        let domain = if pd.is_null() { (*id).pd } else { pd };
+        let make = |base: &ibv_qp_init_attr| {
+            let mut attr = *base;
+            verbs::ibv_create_qp(domain, &raw mut attr)
+        };
+        create(id, attr, (pd, &make))
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_create_qp(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    call::number("rdma_create_qp", || {
+        // SAFETY: the program passes an id, NULL or a protection domain, and attributes.
+        unsafe {
+            let attr = attr.as_mut();
+            let attr = attr.ok_or_else(|| Refusal::invalid("the attributes are NULL"))?;
+            create_plain(id, pd, attr)?;
+        }
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_create_qp_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> c_int {
+    call::number("rdma_create_qp_ex", || {
+        // SAFETY: the program passes an id and attributes.
+        unsafe {
+            let shared = Shared::of(id)?;
+            let attr = attr.as_mut();
+            let attr = attr.ok_or_else(|| Refusal::invalid("the attributes are NULL"))?;
+            let has_pd = attr.comp_mask & adverb_abi::IBV_QP_INIT_ATTR_PD != 0;
+            let pd = if has_pd {
+                attr.pd
+            } else {
+                std::ptr::null_mut()
+            };
+            if pd.is_null() {
+                attr.comp_mask |= adverb_abi::IBV_QP_INIT_ATTR_PD;
+                attr.pd = (*id).pd;
+            }
+            let context = shared.agent()?.context();
+            let place = std::mem::offset_of!(verbs_context, create_qp_ex);
+            let operation = verbs_context::op::<
+                unsafe extern "C" fn(
+                    *mut adverb_abi::ibv_context,
+                    *mut ibv_qp_init_attr_ex,
+                ) -> *mut ibv_qp,
+            >(context, place);
+            let operation = operation.ok_or_else(|| Refusal::unsupported("ibv_create_qp_ex"))?;
+            let mut base = ibv_qp_init_attr {
+                qp_context: attr.qp_context,
+                send_cq: attr.send_cq,
+                recv_cq: attr.recv_cq,
+                srq: attr.srq,
+                cap: attr.cap,
+                qp_type: attr.qp_type,
+                sq_sig_all: attr.sq_sig_all,
+            };
+            let template = *attr;
+            let make = |base: &ibv_qp_init_attr| {
+                let mut attr = ibv_qp_init_attr_ex {
+                    send_cq: base.send_cq,
+                    recv_cq: base.recv_cq,
+                    srq: base.srq,
+                    ..template
+                };
+                operation(context, &raw mut attr)
+            };
+            create(id, &mut base, (pd, &make))?;
+            (attr.send_cq, attr.recv_cq) = (base.send_cq, base.recv_cq);
+        }
+        Ok(0)
+    })
+}
+
+/// Destroys the queue pair of an id, if it has one.
+///
+/// # Safety
+/// `id` is alive.
+pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's.
+    unsafe {
+        if !(*id).qp.is_null() {
+            verbs::ibv_destroy_qp((*id).qp);
+            (*id).qp = std::ptr::null_mut();
+            destroy_cqs(id);
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
+    // SAFETY: the program passes an id.
+    unsafe { destroy(id) };
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_create_srq(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> c_int {
+    call::number("rdma_create_srq", || {
+        // SAFETY: the program passes an id, NULL or a protection domain, and attributes.
+        unsafe {
+            let shared = Shared::of(id)?;
+            shared.agent()?;
+            if !(*id).srq.is_null() {
+                return Err(Refusal::invalid("the id has a shared receive queue"));
+            }
+            let domain = if pd.is_null() { (*id).pd } else { pd };
+            let srq = verbs::ibv_create_srq(domain, attr);
+            if srq.is_null() {
+                return Err(failed("a shared receive queue"));
+            }
+            (*id).pd = domain;
+            (*id).srq = srq;
+        }
+        Ok(0)
+    })
+}
+
+/// Destroys the shared receive queue of an id, if it has one.
+///
+/// # Safety
+/// `id` is alive.
+pub(super) unsafe fn destroy_srq(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's.
+    unsafe {
+        let srq: *mut ibv_srq = (*id).srq;
+        if !srq.is_null() {
+            verbs::ibv_destroy_srq(srq);
+            (*id).srq = std::ptr::null_mut();
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
+    // SAFETY: the program passes an id.
+    unsafe { destroy_srq(id) };
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_init_qp_attr(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_attr,
+    mask: *mut c_int,
+) -> c_int {
+    call::number("rdma_init_qp_attr", || {
+        // SAFETY: the program passes an id, and attributes that name a state.
+        unsafe {
+            let shared = Shared::of(id)?;
+            let phase = lock(&shared.state).phase;
+            if phase == Phase::New {
+                return Err(Refusal::invalid("the id is not bound to a device"));
+            }
+            let (found, bits) = attributes(&shared, (*attr).qp_state)?;
+            attr.write(found);
+            mask.write(bits as c_int);
+        }
+        Ok(0)
+    })
+}
