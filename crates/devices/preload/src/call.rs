@@ -193,14 +193,25 @@ pub(crate) fn refuse(call: &str, refusal: &Refusal) -> c_int {
     refusal.errno
 }
 
-/// Prints why a call is refused, if the user wants to know, and each line once.
+/// Whether the user wants to know why calls are refused.
+#[inline]
+pub(crate) fn explains() -> bool {
+    config().is_ok_and(|config| config.explain)
+}
+
+/// Prints why a call is refused, if the user wants to know.
 fn explain(call: &str, refusal: &Refusal) {
-    static PRINTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    if refusal.reason.is_empty() || !config().is_ok_and(|config| config.explain) {
+    if refusal.reason.is_empty() || !explains() {
         return;
     }
     let error = std::io::Error::from_raw_os_error(refusal.errno);
-    let line = format!("{call}: {} [{error}]", refusal.reason);
+    note(call, &format!("{} [{error}]", refusal.reason));
+}
+
+/// Prints an explanation of a call, each line once.
+pub(crate) fn note(call: &str, text: &str) {
+    static PRINTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let line = format!("{call}: {text}");
     let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
     if printed.contains(&line) {
         return;

@@ -12,6 +12,7 @@ use crate::channel::Channel;
 use crate::context::Context;
 use crate::convert::completion;
 use crate::cq_ex;
+use crate::explain;
 use crate::object::{Object, Unacknowledged, Users, lock};
 
 /// Number of completions that are converted at a time.
@@ -134,7 +135,7 @@ impl Cq {
             return Ok(0);
         }
         // SAFETY: the caller's.
-        unsafe { to.write(completion(&first)) };
+        unsafe { to.write(explained(&first)) };
         let mut taken = 1;
         let mut batch = [WorkCompletion::default(); BATCH];
         while taken < count {
@@ -145,7 +146,7 @@ impl Cq {
             };
             for found in &batch[..found] {
                 // SAFETY: the caller's, and `taken` is below `count`.
-                unsafe { to.add(taken).write(completion(found)) };
+                unsafe { to.add(taken).write(explained(found)) };
                 taken += 1;
             }
             if found < room {
@@ -154,6 +155,15 @@ impl Cq {
         }
         Ok(taken)
     }
+}
+
+/// Converts a completion, and explains an error.
+#[inline]
+fn explained(found: &WorkCompletion) -> ibv_wc {
+    if !found.status.is_success() {
+        explain::completion(found);
+    }
+    completion(found)
 }
 
 /// `poll_cq` of the tables.

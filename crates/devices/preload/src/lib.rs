@@ -10,7 +10,8 @@
 //! [`config`] reads the environment; `call` turns results into errno values and catches panics; `object` pairs
 //! a C structure with its Rust object. There is one file per object: `device` (the list), `context` with its
 //! `tables`, `port`, `pd`, `mr`, `channel`, `cq`, `qp`, `srq`, `ah`, `events`. `convert` translates attributes,
-//! requests and completions, `names` has enumerations as text. `unsupported` has the operations that the user-space
+//! requests and completions, `names` has enumerations as text. The extended interface is in `qp_ex` (with `batch`),
+//! `cq_ex`, `srq_ex`, `device_ex` and `domains`; `explain` is about errors that completions report. `unsupported` has the operations that the user-space
 //! NIC does not have.
 //!
 //! # Rules
@@ -37,6 +38,7 @@ mod device;
 mod device_ex;
 mod domains;
 mod events;
+mod explain;
 mod mr;
 mod names;
 mod object;

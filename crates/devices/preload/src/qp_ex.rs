@@ -19,6 +19,8 @@ use spin::mutex::SpinMutex;
 use crate::ah::Ah;
 use crate::batch::Batch;
 use crate::call::{self, Refusal};
+use crate::explain;
+use crate::pd::Pd;
 use crate::qp::Qp;
 
 const SENDS: u64 = abi::IBV_QP_EX_WITH_SEND | abi::IBV_QP_EX_WITH_SEND_WITH_IMM;
@@ -248,6 +250,9 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
         // SAFETY: the calling thread has locked it in `start`.
         let batch = unsafe { &mut *extended.batch.as_mut_ptr() };
         let completed = batch.complete(|requests| {
+            // SAFETY: the queue pair exists, and its domain is not deallocated before it.
+            let pd = unsafe { Pd::of((*qp).qp_base.pd) };
+            explain::sends("ibv_wr_complete", &pd.soft, requests);
             let posted = own.soft.post_send_all(requests);
             posted.map_err(|error| error.cause.into())
         });

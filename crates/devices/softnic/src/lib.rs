@@ -45,6 +45,7 @@ mod program_memory;
 mod qp;
 mod recv_queue;
 mod requester;
+mod sge_check;
 #[doc(hidden)]
 pub mod shm;
 mod srq;
@@ -61,6 +62,7 @@ pub use memory::SoftMr;
 #[cfg(feature = "testing")]
 pub use port::PrivateReach;
 pub use qp::SoftQp;
+pub use sge_check::SgeError;
 pub use shm::dir::{SharedMemory, shared_memory};
 pub use shm::notify::Armed;
 pub use srq::SoftSrq;

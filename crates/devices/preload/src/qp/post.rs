@@ -17,6 +17,8 @@ use smallvec::SmallVec;
 use super::Qp;
 use crate::ah::Ah;
 use crate::call::{self, Refusal};
+use crate::explain;
+use crate::pd::Pd;
 use crate::srq::Srq;
 
 /// Maximum number of requests that are posted in one call of the device.
@@ -187,12 +189,15 @@ pub(crate) unsafe extern "C" fn post_send(
     call::status("ibv_post_send", || {
         // SAFETY: the program passes a queue pair and a chain of requests, which it does not change during the call.
         unsafe {
-            let qp = Qp::of(qp);
+            let (pd, qp) = (Pd::of((*qp).pd), Qp::of(qp));
             post_chain(
                 wr,
                 bad,
                 |wr| qp.send_request(wr),
-                |batch| qp.soft.post_send(batch),
+                |batch| {
+                    explain::sends("ibv_post_send", &pd.soft, batch);
+                    qp.soft.post_send(batch)
+                },
             )
         }
     })
@@ -207,12 +212,15 @@ pub(crate) unsafe extern "C" fn post_recv(
     call::status("ibv_post_recv", || {
         // SAFETY: as for `post_send`.
         unsafe {
-            let qp = Qp::of(qp);
+            let (pd, qp) = (Pd::of((*qp).pd), Qp::of(qp));
             post_chain(
                 wr,
                 bad,
                 |wr| recv_request(wr),
-                |batch| qp.soft.post_recv(batch),
+                |batch| {
+                    explain::receives("ibv_post_recv", &pd.soft, batch);
+                    qp.soft.post_recv(batch)
+                },
             )
         }
     })
@@ -227,12 +235,15 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     call::status("ibv_post_srq_recv", || {
         // SAFETY: as for `post_send`.
         unsafe {
-            let srq = Srq::of(srq);
+            let (pd, srq) = (Pd::of((*srq).pd), Srq::of(srq));
             post_chain(
                 wr,
                 bad,
                 |wr| recv_request(wr),
-                |batch| srq.soft.post_recv(batch),
+                |batch| {
+                    explain::receives("ibv_post_srq_recv", &pd.soft, batch);
+                    srq.soft.post_recv(batch)
+                },
             )
         }
     })

@@ -1,0 +1,89 @@
+//! Why the device does not access an SGE, for explanations: requests themselves only fail or succeed.
+
+use std::sync::atomic::Ordering;
+
+use adverb_verbs::{AccessFlags, Sge};
+
+use crate::domain::SoftPd;
+use crate::shm::layout::MAX_MR;
+
+/// An SGE that requests of a protection domain cannot use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SgeError {
+    /// There is no region with this key.
+    #[error("lkey {lkey:#x} is not the key of a region")]
+    UnknownKey {
+        /// The given key.
+        lkey: u32,
+    },
+    /// The region belongs to another protection domain.
+    #[error("the region with lkey {lkey:#x} belongs to another protection domain")]
+    Domain {
+        /// The given key.
+        lkey: u32,
+    },
+    /// The range is not within the region.
+    #[error(
+        "{length} B at {addr:#x} are outside the region with lkey {lkey:#x}: {region_length} B at {region_addr:#x}"
+    )]
+    Range {
+        /// The given key.
+        lkey: u32,
+        /// First byte of the SGE.
+        addr: u64,
+        /// Length of the SGE.
+        length: u32,
+        /// First byte of the region.
+        region_addr: u64,
+        /// Length of the region.
+        region_length: u64,
+    },
+    /// The region was registered without the access right.
+    #[error("the region with lkey {lkey:#x} was registered without {}, which the request needs", names(*missing))]
+    Access {
+        /// The given key.
+        lkey: u32,
+        /// The missing rights.
+        missing: AccessFlags,
+    },
+}
+
+fn names(access: AccessFlags) -> String {
+    let names: Vec<_> = access.iter_names().map(|(name, _)| name).collect();
+    names.join(", ")
+}
+
+impl SoftPd {
+    /// Checks an SGE as requests of this protection domain do that need the right `need`.
+    ///
+    /// # Errors
+    /// The first reason why such a request fails.
+    pub fn check_sge(&self, sge: &Sge<'_>, need: AccessFlags) -> Result<(), SgeError> {
+        let lkey = sge.lkey().0;
+        let entry = self.handle.port.mr_entry(lkey & (MAX_MR - 1));
+        if lkey == 0 || entry.key.load(Ordering::Acquire) != lkey {
+            return Err(SgeError::UnknownKey { lkey });
+        }
+        if entry.pd.load(Ordering::Relaxed) != self.number {
+            return Err(SgeError::Domain { lkey });
+        }
+        let region_addr = entry.addr.load(Ordering::Relaxed);
+        let region_length = entry.length.load(Ordering::Relaxed);
+        let (addr, length) = (sge.addr(), sge.length());
+        let offset = addr.wrapping_sub(region_addr);
+        if offset > region_length || u64::from(length) > region_length - offset {
+            return Err(SgeError::Range {
+                lkey,
+                addr,
+                length,
+                region_addr,
+                region_length,
+            });
+        }
+        let access = AccessFlags::from_bits_retain(entry.access.load(Ordering::Relaxed));
+        match need - access {
+            missing if missing.is_empty() => Ok(()),
+            missing => Err(SgeError::Access { lkey, missing }),
+        }
+    }
+}
