@@ -155,6 +155,9 @@ impl ChannelInner {
 
 impl Drop for ChannelInner {
     fn drop(&mut self) {
+        if self.port.is_inherited() {
+            return;
+        }
         let name = format!("c{}", self.number);
         self.port.dir.remove(self.port.slot, &name);
     }

@@ -183,6 +183,7 @@ impl AddressHandle for SoftAh {
 impl Drop for SoftAh {
     fn drop(&mut self) {
         if let AhTarget::Udp { name, handle } = &self.target
+            && !handle.port.is_inherited()
             && let Some(udp) = &handle.port.udp
         {
             udp.forget_handle(*name);
@@ -290,13 +291,12 @@ impl Context for SoftContext {
                 udp.socket_addr()
             ),
         };
-        vec![
-            ("port".into(), port),
-            (
-                "memory".into(),
-                self.handle.port.dir.path().display().to_string(),
-            ),
-        ]
+        let memory = self.handle.port.dir.path().display().to_string();
+        let mut all = vec![("port".into(), port), ("memory".into(), memory)];
+        if let Some(way) = self.handle.port.way_to_program_memory() {
+            all.push(("program_memory".into(), way.into()));
+        }
+        all
     }
 
     fn alloc_pd(&self) -> Result<SoftPd, CreateError> {

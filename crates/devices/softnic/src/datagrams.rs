@@ -61,6 +61,11 @@ impl Mailbox {
         })
     }
 
+    /// Whether this process inherited it by a fork.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.port.is_inherited()
+    }
+
     /// Returns the ring's offset in the port file.
     pub(crate) fn offset(&self) -> u64 {
         self.block.start
@@ -221,6 +226,9 @@ impl Mailbox {
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
+        if self.port.is_inherited() {
+            return;
+        }
         self.port
             .give_datagram_block(self.slots, self.block.clone());
     }

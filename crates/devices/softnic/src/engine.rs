@@ -79,6 +79,11 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if self.port.is_inherited() {
+            // The thread is the parent's.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.port.closing.store(true, Ordering::Release);
         self.port.wake.wake();
         if let Some(thread) = self.thread.take() {

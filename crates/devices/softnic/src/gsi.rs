@@ -150,6 +150,9 @@ impl Gsi {
 
 impl Drop for Gsi {
     fn drop(&mut self) {
+        if self.handle.port.is_inherited() {
+            return;
+        }
         self.udp().close_mailbox();
     }
 }

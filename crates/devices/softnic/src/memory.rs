@@ -275,6 +275,9 @@ fn random_tag() -> io::Result<u32> {
 impl Drop for SoftMr {
     fn drop(&mut self) {
         let port = &self.port;
+        if port.is_inherited() {
+            return;
+        }
         port.mr_entry(self.index).key.store(0, Ordering::Release);
         lock(&port.regions).remove(self.index);
         let is_idle = port.quiesce_peers();

@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -20,6 +21,7 @@ use crate::errands;
 use crate::shm::arena::Arena;
 use crate::shm::datagram_ring::Holder;
 use crate::shm::dir::{Claim, Dir, DirPath};
+use crate::shm::fork::{Process, Withheld};
 use crate::shm::indices::Indices;
 use crate::shm::layout::{
     self, ACTIVE_MTU, CqEntry, ErrandEntry, FIRST_QP, Header, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ,
@@ -85,6 +87,9 @@ pub(crate) struct Port {
     pub(crate) gid: Gid,
     /// The UDP port, if the device was opened with an address.
     pub(crate) udp: Option<Udp>,
+    /// The process that opened it. A child may have inherited it.
+    process: Process,
+    _withheld: [Withheld; 2],
     /// The port file, locked while the process lives.
     file: Arc<File>,
     mapping: Mapping,
@@ -184,7 +189,9 @@ impl Port {
     fn lay_out(dir: &Dir, slot: u32, file: Arc<File>, bound: Option<Bound>) -> io::Result<Self> {
         file.set_len(layout::LENGTH as u64)?;
         reserve(&file, 0, layout::QP_TABLE as u64)?;
-        let mapping = Mapping::new(&file, layout::LENGTH as u64, Population::Lazy)?;
+        // Another open file than the locked one: children inherit the mapping, and would keep the lock with it.
+        let mapped = dir.open_peer(slot, "port")?;
+        let mapping = Mapping::new(&mapped, layout::LENGTH as u64, Population::Lazy)?;
         let wake = Wake::create(dir, slot)?;
         let epoch = random_u64()?;
         announce(mapping.at(0), epoch);
@@ -202,6 +209,11 @@ impl Port {
             epoch,
             gid: bound.as_ref().map_or(LOCALHOST, Bound::gid),
             udp: bound.map(Udp::new),
+            process: Process::current(),
+            _withheld: [
+                Withheld::new(file.as_fd()),
+                Withheld::new(wake.fifo.as_fd()),
+            ],
             file,
             mapping,
             tables,
@@ -359,6 +371,24 @@ impl Port {
         let watch = self.watch_sender(slot, epoch);
         self.wake.wake(); // the engine has to watch for its death
         known().filter(is_it).ok_or(watch)
+    }
+
+    /// Whether this process inherited the port by a fork. Then it must not change anything that the owner shares.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.process.is_parent()
+    }
+
+    /// Returns how processes reach each other's program memory, if this one has registered some.
+    pub(crate) fn way_to_program_memory(&self) -> Option<&'static str> {
+        if !lock(&self.regions).has_program_memory() {
+            return None;
+        }
+        let refuses = |peer: &Arc<Peer>| peer.refuses_copies.load(Ordering::Relaxed);
+        Some(if self.peers().iter().any(refuses) {
+            "the owner's engine, because the kernel refuses process_vm_readv"
+        } else {
+            "process_vm_readv and process_vm_writev; atomics by the owner's engine"
+        })
     }
 
     /// Returns the word by which peers know whether this process lives.
@@ -574,6 +604,9 @@ impl udp::Host for Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
+        if self.is_inherited() {
+            return;
+        }
         // Peers that have mapped this port find that the slot may have another owner.
         let header: &Header = self.mapping.at(0);
         header.magic.store(0, Ordering::Release);

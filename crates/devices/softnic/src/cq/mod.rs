@@ -287,6 +287,9 @@ impl CqInner {
 
 impl Drop for CqInner {
     fn drop(&mut self) {
+        if self.port.is_inherited() {
+            return;
+        }
         self.entry().duties.store(0, Ordering::Release);
         lock(&self.port.cq_indices).give(self.index);
     }

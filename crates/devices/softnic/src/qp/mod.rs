@@ -253,6 +253,9 @@ fn lay_out_ring(
 impl Drop for SoftQp {
     fn drop(&mut self) {
         let qp = &self.inner;
+        if qp.port.is_inherited() {
+            return;
+        }
         let _control = lock(&qp.control);
         qp.set_state(QpState::Reset);
         let released = qp.quiesce();

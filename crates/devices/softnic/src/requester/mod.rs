@@ -83,6 +83,7 @@ impl Drop for Connection {
         if let Some(attached) = self.attached.as_ref()
             && self.own.service == QpType::Uc
             && attached.shared.is_none()
+            && !self.own.port.is_inherited()
         {
             let next = &self.remote().from_peer.next;
             next.store(attached.next, Ordering::Relaxed);

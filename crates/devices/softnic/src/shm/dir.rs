@@ -70,7 +70,14 @@ pub(crate) struct Claim<T> {
 }
 
 /// A lock on the directory, released when dropped.
-struct Locked(#[allow(dead_code, reason = "held for its lock")] OwnedFd);
+struct Locked(OwnedFd);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // A child that was forked meanwhile has the same open file, so closing it does not release the lock.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
 
 /// The memory from which regions are allocated.
 #[derive(Clone, Debug)]

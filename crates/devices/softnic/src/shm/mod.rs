@@ -12,6 +12,7 @@ pub(crate) mod arena;
 pub(crate) mod copy;
 pub mod datagram_ring;
 pub(crate) mod dir;
+pub(crate) mod fork;
 pub(crate) mod indices;
 pub(crate) mod layout;
 pub(crate) mod life;

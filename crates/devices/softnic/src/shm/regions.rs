@@ -78,6 +78,12 @@ impl RegionTable {
         }
     }
 
+    /// Whether a region is memory that the program already had.
+    pub(crate) fn has_program_memory(&self) -> bool {
+        let mut regions = self.0.iter().flatten();
+        regions.any(|region| !matches!(**region, LocalRegion::File(_)))
+    }
+
     /// Returns the region at the index of `key`. The caller has to compare the region's key with `key`.
     #[inline]
     pub(crate) fn at(&self, key: u32) -> Option<&Arc<LocalRegion>> {

@@ -65,6 +65,9 @@ impl SharedMailbox {
 
 impl Drop for SharedMailbox {
     fn drop(&mut self) {
+        if self.mailbox.is_inherited() {
+            return;
+        }
         let next = self.next();
         self.mailbox.discard(next..next + self.mailbox.slots as u64);
     }

@@ -392,6 +392,9 @@ impl PortSrq for SrqInner {
 
 impl Drop for SrqInner {
     fn drop(&mut self) {
+        if self.port.is_inherited() {
+            return;
+        }
         lock(&self.port.srqs).remove(&self.index);
         self.port.forget(AsyncEvent::SrqLimitReached(self.id()));
         // Memory that a stopped requester may still write to is not reused.

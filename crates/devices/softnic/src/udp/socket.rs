@@ -35,6 +35,7 @@ use super::address::interface_index;
 use super::capture::{Capture, Numbering};
 use super::filter;
 use super::message_header::{Control, EMPTY, SocketName, header};
+use crate::shm::fork::Withheld;
 
 /// Requested size of the socket's buffers in bytes: room for a burst from every peer.
 const BUFFER: usize = 8 << 20;
@@ -69,6 +70,7 @@ pub(super) struct Remote {
 #[derive(Debug)]
 pub(super) struct RoceSocket {
     at: SocketAddr,
+    _withheld: Withheld,
     socket: UdpSocket,
     /// GSO segment size that is set, in bytes; 0: GSO is off. Relaxed: only one thread at a time sends.
     gso_size: AtomicUsize,
@@ -176,6 +178,7 @@ impl RoceSocket {
         }
         Ok(RoceSocket {
             at,
+            _withheld: Withheld::new(socket.as_fd()),
             socket,
             gso_size: AtomicUsize::new(0),
             is_unchecked: AtomicBool::new(false),
