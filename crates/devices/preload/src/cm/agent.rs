@@ -38,6 +38,8 @@ pub(super) struct Agent {
     pub(super) guid: u64,
     pub(super) max_rd_atom: u8,
     pub(super) gsi: Gsi,
+    /// The process that opened the device. A forked child has a copy, but no connections.
+    process: u32,
     began: Instant,
     state: Mutex<AgentState>,
 }
@@ -133,6 +135,7 @@ impl Agent {
             guid: u64::from_be(own.device.guid()),
             max_rd_atom: max_qp_rd_atom,
             gsi,
+            process: std::process::id(),
             began: Instant::now(),
             state: Mutex::new(AgentState {
                 lingering: HashMap::new(),
@@ -304,18 +307,30 @@ impl Agent {
     }
 }
 
-/// Sends the peers of all connections a DREQ when the process ends. Nobody repeats it.
+/// Attempts to lock an agent when the process ends, a millisecond apart: a thread that holds the lock may never run again.
+const TRIES: u32 = 100;
+
+/// Sends the peers of all connections a DREQ when the process ends, which nobody repeats, and removes its files.
 extern "C" fn say_goodbye() {
-    for agent in agents().unwrap_or_default() {
-        // A thread that holds the lock may never run again.
-        let Ok(mut state) = agent.state.try_lock() else {
-            continue;
-        };
-        let now = agent.now();
-        let all: Vec<_> = state.manager.connections().collect();
-        all.into_iter()
-            .for_each(|id| state.manager.destroy(now, id));
-        agent.transmit(&mut state);
+    let agents = agents().unwrap_or_default().iter();
+    for agent in agents.filter(|agent| agent.process == std::process::id()) {
+        let mut tries = 0..TRIES;
+        let state = tries.find_map(|_| {
+            let state = agent.state.try_lock().ok();
+            if state.is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            state
+        });
+        if let Some(mut state) = state {
+            let now = agent.now();
+            let all: Vec<_> = state.manager.connections().collect();
+            for id in all {
+                state.manager.destroy(now, id);
+            }
+            agent.transmit(&mut state);
+        }
+        agent.gsi.leave();
     }
 }
 

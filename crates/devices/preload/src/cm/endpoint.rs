@@ -105,9 +105,9 @@ unsafe extern "C" fn rdma_create_ep(
 unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     // SAFETY: the program destroys an endpoint that it has, once.
     unsafe {
-        qp::destroy(id);
-        qp::destroy_srq(id);
         if let Ok(shared) = Shared::of(id) {
+            qp::destroy(id);
+            qp::destroy_srq(id);
             id::destroy(&shared);
         }
     }

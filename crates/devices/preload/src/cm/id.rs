@@ -1,5 +1,6 @@
 //! Ids: the C structure, and the state behind it.
 
+use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -86,18 +87,21 @@ pub(crate) struct Shared {
     acknowledged: Condvar,
 }
 
+/// The addresses of all ids.
+static ALIVE: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
 type IdObject = Object<rdma_cm_id, Arc<Shared>>;
 
 impl Shared {
-    /// Returns the id behind a pointer from C.
+    /// Returns the id behind a pointer from C. perftest passes destroyed ids after a refused connection.
     ///
     /// # Safety
-    /// `id` is from this library, and not destroyed.
+    /// No other thread destroys the id during the call.
     pub(super) unsafe fn of(id: *const rdma_cm_id) -> Result<Arc<Self>, Refusal> {
-        if id.is_null() {
-            return Err(Refusal::invalid("the id is NULL"));
+        if !lock(&ALIVE).contains(&id.addr()) {
+            return Err(Refusal::invalid("the id is NULL, or was destroyed"));
         }
-        // SAFETY: the caller's.
+        // SAFETY: the id is alive.
         Ok(unsafe { IdObject::of(id) }.own.clone())
     }
 
@@ -274,6 +278,7 @@ pub(super) fn create(origin: Origin) -> Arc<Shared> {
     c.qp_type = qp_type;
     let c = Object::create(c, shared.clone());
     shared.c.store(c, Ordering::Release);
+    lock(&ALIVE).insert(c.addr());
     shared
 }
 
@@ -340,6 +345,7 @@ pub(super) fn destroy(shared: &Arc<Shared>) {
     // SAFETY: nothing refers to the id any more; a synchronous id's channel is its own.
     unsafe {
         let own_channel = (*c).channel;
+        lock(&ALIVE).remove(&c.addr());
         IdObject::destroy(c);
         if is_sync {
             destroy_channel(own_channel);

@@ -299,9 +299,7 @@ pub(super) unsafe fn create_plain(
 ) -> Result<(), Refusal> {
     // SAFETY: the caller's.
     unsafe {
-        if id.is_null() {
-            return Err(Refusal::invalid("the id is NULL"));
-        }
+        Shared::of(id)?;
         let domain = if pd.is_null() { (*id).pd } else { pd };
         let make = |base: &ibv_qp_init_attr| {
             let mut attr = *base;
@@ -402,7 +400,11 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     // SAFETY: the program passes an id.
-    unsafe { destroy(id) };
+    unsafe {
+        if Shared::of(id).is_ok() {
+            destroy(id);
+        }
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -449,7 +451,11 @@ pub(super) unsafe fn destroy_srq(id: *mut rdma_cm_id) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     // SAFETY: the program passes an id.
-    unsafe { destroy_srq(id) };
+    unsafe {
+        if Shared::of(id).is_ok() {
+            destroy_srq(id);
+        }
+    }
 }
 
 #[unsafe(no_mangle)]

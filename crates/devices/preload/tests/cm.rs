@@ -1,0 +1,313 @@
+//! Programs of rdmacm-utils and perftest over librdmacm's interface, in pairs: one address, where they share memory, and
+//! two addresses, between which they use UDP.
+
+#![allow(missing_docs, reason = "a test program")]
+
+#[expect(dead_code, reason = "the test uses a part of it")]
+mod common;
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{installed, over_adverb};
+use tempfile::TempDir;
+
+const RDMACM: &str = "rdmacm-utils";
+const PERFTEST: &str = "perftest";
+const A_MINUTE: Duration = Duration::from_secs(60);
+
+/// Service IDs of the default ports of the programs.
+const TCP_7174: &str = ".s1061c06";
+const UDP_7174: &str = ".s1111c06";
+const TCP_7471: &str = ".s1061d2f";
+const TCP_18515: &str = ".s1064853";
+
+/// The addresses of a scene.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Addresses {
+    One,
+    Two,
+}
+
+/// A folder for shared memory, and addresses that no other process uses.
+struct Scene {
+    folder: TempDir,
+    server: String,
+    client: String,
+    processes: Vec<Process>,
+}
+
+struct Process {
+    child: Child,
+    log: PathBuf,
+    command: String,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Process {
+    fn told(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+}
+
+impl Scene {
+    /// `number` tells the scenes of this program apart.
+    fn new(number: u8, addresses: Addresses) -> Self {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let address = |last: u8| Ipv4Addr::new(127, 50 + number, high, low & 0xfe | last);
+        let server = address(0).to_string();
+        let client = match addresses {
+            Addresses::One => server.clone(),
+            Addresses::Two => address(1).to_string(),
+        };
+        Scene {
+            folder: tempfile::tempdir().unwrap(),
+            server,
+            client,
+            processes: Vec::new(),
+        }
+    }
+
+    fn start(&mut self, program: &Path, (address, arguments): (&str, &str)) -> usize {
+        let log = (self.folder.path()).join(format!("{}.log", self.processes.len()));
+        let file = File::create(&log).unwrap();
+        let shared = self.folder.path().join("shared");
+        std::fs::create_dir_all(&shared).unwrap();
+        let arguments = arguments.replace("SERVER", &self.server);
+        let arguments = arguments.replace("CLIENT", &self.client);
+        let mut command: Command = over_adverb(program, &shared);
+        command
+            .args(arguments.split_whitespace())
+            .env("ADVERB_RUN_ADDRESS", address)
+            .env("ADVERB_EXPLAIN", "1")
+            .stdin(Stdio::null())
+            .stderr(file.try_clone().unwrap())
+            .stdout(file);
+        let child = command.spawn().unwrap();
+        let command = format!("{} {arguments}", program.display());
+        self.processes.push(Process {
+            child,
+            log,
+            command,
+        });
+        self.processes.len() - 1
+    }
+
+    /// Starts a server and waits until it listens for a service.
+    fn serve(&mut self, program: &Path, arguments: &str, service: &str) -> usize {
+        let address = self.server.clone();
+        let server = self.start(program, (&address, arguments));
+        let shared = self.folder.path().join("shared");
+        self.until("it listens", |scene| {
+            assert!(
+                scene.processes[server].has_ended().is_none(),
+                "{}",
+                scene.story()
+            );
+            let folders = std::fs::read_dir(&shared).unwrap().flatten();
+            let files = folders.filter_map(|folder| std::fs::read_dir(folder.path()).ok());
+            let mut names = files.flatten().flatten().map(|file| file.file_name());
+            names.any(|name| name.to_string_lossy().ends_with(service))
+        });
+        server
+    }
+
+    fn client(&mut self, program: &Path, arguments: &str) -> usize {
+        let address = self.client.clone();
+        self.start(program, (&address, arguments))
+    }
+
+    /// Waits until something holds; fails after a minute.
+    fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
+        let end = Instant::now() + A_MINUTE;
+        while !holds(self) {
+            assert!(
+                Instant::now() < end,
+                "waited until {what}\n{}",
+                self.story()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn wait(&mut self, process: usize) -> ExitStatus {
+        let mut status = None;
+        self.until("a process ends", |scene| {
+            status = scene.processes[process].has_ended();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+
+    fn succeeds(&mut self, process: usize) {
+        let status = self.wait(process);
+        assert!(status.success(), "{process}: {status}\n{}", self.story());
+    }
+
+    /// What all processes printed.
+    fn story(&self) -> String {
+        let parts = self.processes.iter().enumerate();
+        let parts = parts.map(|(n, p)| format!("--- {n}: {}\n{}", p.command, p.told()));
+        parts.collect()
+    }
+
+    /// No process left files behind.
+    fn check_clean(&self) {
+        let left: Vec<_> = std::fs::read_dir(self.folder.path().join("shared"))
+            .unwrap()
+            .collect();
+        assert!(left.is_empty(), "{left:?}\n{}", self.story());
+    }
+}
+
+/// Runs a server and a client, which both succeed and leave nothing behind.
+fn pair(
+    (number, addresses): (u8, Addresses),
+    (package, server, client): (&str, &str, &str),
+    service: &str,
+) -> Option<[String; 2]> {
+    let (server, server_arguments) = server.split_once(' ').unwrap_or((server, ""));
+    let (client, client_arguments) = client.split_once(' ').unwrap_or((client, ""));
+    let (server, client) = (installed(server, package)?, installed(client, package)?);
+    let mut scene = Scene::new(number, addresses);
+    let server = scene.serve(&server, server_arguments, service);
+    let client = scene.client(&client, client_arguments);
+    scene.succeeds(client);
+    scene.succeeds(server);
+    // perftest ends without closing all devices; the next process that opens one removes its files.
+    if package == RDMACM {
+        scene.check_clean();
+    }
+    Some([server, client].map(|n| scene.processes[n].told()))
+}
+
+const RPING: (&str, &str, &str) = (
+    RDMACM,
+    "rping -s -a SERVER -C 10 -V -v",
+    "rping -c -a SERVER -C 10 -V -v",
+);
+
+fn check_rping(number: u8, addresses: Addresses) {
+    let printed = pair((number, addresses), RPING, TCP_7174);
+    for text in printed.into_iter().flatten() {
+        assert!(text.contains("rdma-ping-9: JKLMNOP"), "{text}");
+    }
+}
+
+#[test]
+fn rping_within_a_host() {
+    check_rping(0, Addresses::One);
+}
+
+#[test]
+fn rping_over_udp() {
+    check_rping(1, Addresses::Two);
+}
+
+#[test]
+fn ucmatose_makes_forty_connections_at_once() {
+    let programs = (
+        RDMACM,
+        "ucmatose -c 40 -b SERVER",
+        "ucmatose -c 40 -s SERVER",
+    );
+    pair((2, Addresses::One), programs, TCP_7471);
+    pair((3, Addresses::Two), programs, TCP_7471);
+}
+
+#[test]
+fn udaddy_resolves_a_datagram_service() {
+    let programs = (RDMACM, "udaddy -b SERVER", "udaddy -s SERVER");
+    pair((4, Addresses::One), programs, UDP_7174);
+    pair((5, Addresses::Two), programs, UDP_7174);
+}
+
+#[test]
+fn rdma_client_uses_endpoints_without_event_channel() {
+    let programs = (RDMACM, "rdma_server", "rdma_client -s SERVER");
+    pair((6, Addresses::One), programs, TCP_7471);
+    pair((7, Addresses::Two), programs, TCP_7471);
+}
+
+#[test]
+fn perftest_connects_through_librdmacm() {
+    let programs = (
+        PERFTEST,
+        "ib_send_bw -R -n 200 -F",
+        "ib_send_bw -R -n 200 -F SERVER",
+    );
+    pair((8, Addresses::Two), programs, TCP_18515);
+}
+
+#[test]
+fn a_port_without_listener_rejects_with_reason_8() {
+    let Some(rping) = installed("rping", RDMACM) else {
+        return;
+    };
+    for addresses in [Addresses::One, Addresses::Two] {
+        let mut scene = Scene::new(10, addresses);
+        scene.serve(&rping, "-s -P -a SERVER", TCP_7174);
+        let client = scene.client(&rping, "-c -a SERVER -p 9999 -C 1");
+        assert!(!scene.wait(client).success(), "{}", scene.story());
+        let told = scene.processes[client].told();
+        assert!(
+            told.contains("RDMA_CM_EVENT_REJECTED, error 8"),
+            "{}",
+            scene.story()
+        );
+    }
+}
+
+#[test]
+fn cmtime_measures_each_step_of_twenty_connections() {
+    let Some(cmtime) = installed("cmtime", RDMACM) else {
+        return;
+    };
+    let mut scene = Scene::new(11, Addresses::Two);
+    // It serves until it is killed.
+    scene.serve(&cmtime, "-c 20 -b SERVER", TCP_7471);
+    let client = scene.client(&cmtime, "-c 20 -s SERVER");
+    scene.succeeds(client);
+    let told = scene.processes[client].told();
+    assert!(told.contains("\nconnect "), "{}", scene.story());
+}
+
+/// Starts a ping that would last for ever, and kills one side of it. The other side gets the event that the connection
+/// has ended.
+fn kill_one(number: u8, victim: fn(usize, usize) -> [usize; 2]) {
+    let Some(rping) = installed("rping", RDMACM) else {
+        return;
+    };
+    let mut scene = Scene::new(number, Addresses::One);
+    let server = scene.serve(&rping, "-s -a SERVER -v", TCP_7174);
+    let client = scene.client(&rping, "-c -a SERVER -v");
+    scene.until("pings are made", |scene| {
+        scene.processes[client].told().contains("rdma-ping-5:")
+    });
+    let [victim, other] = victim(server, client);
+    scene.processes[victim].child.kill().unwrap();
+    scene.wait(other);
+}
+
+#[test]
+fn a_client_ends_when_its_server_is_killed() {
+    kill_one(12, |server, client| [server, client]);
+}
+
+#[test]
+fn a_server_ends_when_its_client_is_killed() {
+    kill_one(14, |server, client| [client, server]);
+}
