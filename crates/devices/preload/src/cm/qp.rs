@@ -26,14 +26,17 @@ const ACK_TIMEOUT: u8 = 14;
 /// Time after which a peer may repeat a message for which no receive was posted: 0.64 ms.
 const RNR_TIMER: u8 = 12;
 
+/// Smallest `max_inline_data` of a queue pair. Other devices round it up, and rdma_xclient relies on it.
+const MIN_INLINE: u32 = 64;
+
 /// What a queue pair needs to know of its connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
     pub(super) gid: Option<Gid>,
     pub(super) qpn: u32,
-    /// First PSN of the peer's packets.
+    /// First PSN of this side's packets, which the peer has chosen (12.7.31).
     pub(super) starting_psn: u32,
-    /// First PSN of this side's packets.
+    /// First PSN of the peer's packets, which this side has chosen.
     pub(super) own_psn: u32,
     pub(super) mtu: Option<PathMtu>,
     pub(super) responder_resources: u8,
@@ -102,7 +105,7 @@ fn to_rtr(attr: &mut ibv_qp_attr, peer: &Peer, qp_type: u32) -> Result<u32, Refu
     attr.ah_attr = datagram::ah_attr(ip, peer.traffic_class);
     attr.path_mtu = mtu_code(mtu);
     attr.dest_qp_num = peer.qpn;
-    attr.rq_psn = peer.starting_psn;
+    attr.rq_psn = peer.own_psn;
     let mask = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     if qp_type != IBV_QPT_RC {
         return Ok(mask);
@@ -113,7 +116,7 @@ fn to_rtr(attr: &mut ibv_qp_attr, peer: &Peer, qp_type: u32) -> Result<u32, Refu
 }
 
 fn to_rts(attr: &mut ibv_qp_attr, peer: &Peer, qp_type: u32) -> u32 {
-    attr.sq_psn = peer.own_psn;
+    attr.sq_psn = peer.starting_psn;
     if qp_type != IBV_QPT_RC {
         return IBV_QP_SQ_PSN;
     }
@@ -229,7 +232,7 @@ unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
 unsafe fn create(
     id: *mut rdma_cm_id,
     base: &mut ibv_qp_init_attr,
-    (pd, make): (*mut ibv_pd, &dyn Fn(&ibv_qp_init_attr) -> *mut ibv_qp),
+    (pd, make): (*mut ibv_pd, &dyn Fn(&mut ibv_qp_init_attr) -> *mut ibv_qp),
 ) -> Result<(), Refusal> {
     // SAFETY: the caller's.
     unsafe {
@@ -264,6 +267,7 @@ unsafe fn create(
         if base.srq.is_null() {
             base.srq = (*id).srq;
         }
+        base.cap.max_inline_data = base.cap.max_inline_data.max(MIN_INLINE);
         let qp = make(base);
         if qp.is_null() {
             let refusal = failed("a queue pair");
@@ -301,10 +305,7 @@ pub(super) unsafe fn create_plain(
     unsafe {
         Shared::of(id)?;
         let domain = if pd.is_null() { (*id).pd } else { pd };
-        let make = |base: &ibv_qp_init_attr| {
-            let mut attr = *base;
-            verbs::ibv_create_qp(domain, &raw mut attr)
-        };
+        let make = |base: &mut ibv_qp_init_attr| verbs::ibv_create_qp(domain, base);
         create(id, attr, (pd, &make))
     }
 }
@@ -366,17 +367,21 @@ unsafe extern "C" fn rdma_create_qp_ex(
                 sq_sig_all: attr.sq_sig_all,
             };
             let template = *attr;
-            let make = |base: &ibv_qp_init_attr| {
+            let make = |base: &mut ibv_qp_init_attr| {
                 let mut attr = ibv_qp_init_attr_ex {
                     send_cq: base.send_cq,
                     recv_cq: base.recv_cq,
                     srq: base.srq,
+                    cap: base.cap,
                     ..template
                 };
-                operation(context, &raw mut attr)
+                let qp = operation(context, &raw mut attr);
+                base.cap = attr.cap;
+                qp
             };
             create(id, &mut base, (pd, &make))?;
             (attr.send_cq, attr.recv_cq) = (base.send_cq, base.recv_cq);
+            attr.cap = base.cap;
         }
         Ok(0)
     })

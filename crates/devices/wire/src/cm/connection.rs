@@ -110,7 +110,7 @@ pub struct Req {
     pub service_type: ServiceType,
     /// The requester's receive queue gives credits.
     pub has_flow_control: bool,
-    /// First PSN of the requester's packets.
+    /// First PSN of the responder's packets.
     pub starting_psn: Psn,
     /// Time within which the requester answers.
     pub local_response_timeout: AckTimeout,
@@ -215,7 +215,7 @@ pub struct Rep {
     pub qkey: u32,
     /// The responder's queue pair.
     pub qpn: Qpn,
-    /// First PSN of the responder's packets.
+    /// First PSN of the requester's packets.
     pub starting_psn: Psn,
     /// READs and atomics that the responder serves at a time.
     pub responder_resources: u8,
