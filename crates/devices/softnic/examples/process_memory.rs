@@ -119,6 +119,54 @@ fn measure(owner: &mut Child) {
         median((0..ROUNDS).map(|_| each(1 << 20, add)).collect())
     });
     println!("fetch and add {registered:>23.0} ns {allocated:>37.0} ns");
+    measure_registration(&end);
+}
+
+/// Prints what registering costs, compared with what the kernel's part of `ibv_reg_mr` does at least: to lock the pages.
+fn measure_registration(end: &End) {
+    const LENGTH: usize = 1 << 30;
+    let (mut first, mut again, mut locked) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let start = map(LENGTH);
+        let register = || {
+            let length = Bytes::new(LENGTH as u64);
+            // SAFETY: no request uses the memory.
+            unsafe { (end.context).register(&end.pd, start, length, all_access()) }.unwrap()
+        };
+        first.push(milliseconds(|| drop(register())));
+        again.push(milliseconds(|| drop(register())));
+        let other = map(LENGTH);
+        // SAFETY: both mappings are ours, and nothing uses them any longer.
+        unsafe {
+            locked.push(milliseconds(|| {
+                assert_eq!(libc::mlock(other.cast(), LENGTH), 0, "raise ulimit -l");
+            }));
+            libc::munmap(start.cast(), LENGTH);
+            libc::munmap(other.cast(), LENGTH);
+        }
+    }
+    let [first, again, locked] = [first, again, locked].map(median);
+    println!(
+        "register 1 GiB: {first:.0} ms, or {again:.1} ms if its pages are present; mlock {locked:.0} ms"
+    );
+}
+
+/// Maps memory without pages.
+fn map(length: usize) -> *mut u8 {
+    let (protection, how) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    );
+    // SAFETY: a new mapping, of which nothing else knows.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, how, -1, 0) };
+    assert_ne!(start, libc::MAP_FAILED);
+    start.cast()
+}
+
+fn milliseconds(work: impl FnOnce()) -> f64 {
+    let begin = Instant::now();
+    work();
+    begin.elapsed().as_secs_f64() * 1e3
 }
 
 /// Returns the time of one of several messages of `length` bytes, in nanoseconds.
