@@ -12,7 +12,7 @@
 //! `tables`, `port`, `pd`, `mr`, `channel`, `cq`, `qp`, `srq`, `ah`, `events`. `convert` translates attributes,
 //! requests and completions, `names` has enumerations as text. The extended interface is in `qp_ex` (with `batch`),
 //! `cq_ex`, `srq_ex`, `device_ex` and `domains`; `explain` is about errors that completions report. `unsupported` has the operations that the user-space
-//! NIC does not have.
+//! NIC does not have. `cm` has the functions of librdmacm.
 //!
 //! # Rules
 //! * No call prints to stdout, ends the process, or unwinds into C.

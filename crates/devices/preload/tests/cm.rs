@@ -236,6 +236,30 @@ fn udaddy_resolves_a_datagram_service() {
 }
 
 #[test]
+fn mckey_sends_to_a_multicast_group() {
+    let Some(mckey) = installed("mckey", RDMACM) else {
+        return;
+    };
+    for addresses in [Addresses::One, Addresses::Two] {
+        let mut scene = Scene::new(9, addresses);
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let group = Ipv4Addr::new(239, 9, high, low);
+        let address = scene.server.clone();
+        let join = format!("-m {group} -b SERVER");
+        let receiver = scene.start(&mckey, (&address, &join));
+        // As the kernel prints it: the bytes as a number of this machine.
+        let row = format!("{:08X}", u32::from_ne_bytes(group.octets()));
+        scene.until("it joins", |_| {
+            let groups = std::fs::read_to_string("/proc/net/igmp").unwrap();
+            groups.contains(&row)
+        });
+        let sender = scene.client(&mckey, &format!("-m {group} -b CLIENT -s"));
+        scene.succeeds(sender);
+        scene.succeeds(receiver);
+    }
+}
+
+#[test]
 fn rdma_client_uses_endpoints_without_event_channel() {
     let programs = (RDMACM, "rdma_server", "rdma_client -s SERVER");
     pair((6, Addresses::One), programs, TCP_7471);

@@ -3,10 +3,11 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use adverb_wire::cm::{CmMessage, IpCmHeader};
 use adverb_wire::frame::{self, Addresses};
 use adverb_wire::ipv4::{Ipv4, Unseen};
 use adverb_wire::ipv6::Ipv6;
-use adverb_wire::{Flow, Frame, Ip, Packet, ROCE_PORT, icrc};
+use adverb_wire::{Flow, Frame, Ip, Packet, ROCE_PORT, icrc, mad};
 
 /// The longest UDP payload.
 const LONGEST: usize = 65_507;
@@ -27,6 +28,22 @@ pub fn packet(data: &[u8]) {
         in_a_frame(&frame.ip, &frame.packet);
     }
     sealed(data);
+    managed(data);
+}
+
+/// As a message of the communication manager: without its header, which is the same for all of a kind.
+fn managed(data: &[u8]) {
+    let _ = IpCmHeader::parse(data);
+    let mut mad = [0; mad::LEN];
+    mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+    let (kind, data) = data.split_first().unwrap_or((&0, &[]));
+    mad[17] = 0x0f + kind % 12;
+    let length = data.len().min(mad::DATA_LEN);
+    mad[mad::HEADER_LEN..][..length].copy_from_slice(&data[..length]);
+    if let Ok((transaction, message)) = CmMessage::parse(&mad) {
+        let again = message.to_mad(transaction);
+        assert_eq!(CmMessage::parse(&again), Ok((transaction, message)));
+    }
 }
 
 /// Only the padding's bytes may differ: what they are has no meaning.
