@@ -359,6 +359,7 @@ static void shared_receive_queues(void) {
 
 static void missing_features(void) {
     NULLED(ibv_alloc_mw(pd, IBV_MW_TYPE_1), EOPNOTSUPP);
+    NULLED(ibv_alloc_mw(pd, 3), EINVAL);
     NULLED(ibv_alloc_null_mr(pd), EOPNOTSUPP);
     NULLED(ibv_open_xrcd(context, &(struct ibv_xrcd_init_attr){0}), EOPNOTSUPP);
     NULLED(ibv_alloc_dm(context, &(struct ibv_alloc_dm_attr){.length = 64}), EOPNOTSUPP);
