@@ -277,6 +277,19 @@ fn perftest_connects_through_librdmacm() {
 }
 
 #[test]
+fn rsockets_are_refused() {
+    let Some(rstream) = installed("rstream", RDMACM) else {
+        return;
+    };
+    let mut scene = Scene::new(15, Addresses::One);
+    let client = scene.client(&rstream, "-s SERVER");
+    scene.wait(client);
+    let told = scene.processes[client].told();
+    let expected = "adverb: rsocket: rsockets are not supported";
+    assert!(told.contains(expected), "{}", scene.story());
+}
+
+#[test]
 fn a_port_without_listener_rejects_with_reason_8() {
     let Some(rping) = installed("rping", RDMACM) else {
         return;

@@ -10,7 +10,7 @@
 //!
 //! An id without event channel is synchronous: its operations wait for their events on a channel of its own.
 //!
-//! rsockets (`rsocket` and so on) are not among the exported functions.
+//! rsockets are not supported: `rsocket` is refused, so that the other functions get none.
 
 mod address;
 mod agent;
@@ -25,3 +25,15 @@ mod info;
 mod qp;
 mod route;
 mod verbs;
+
+use std::ffi::c_int;
+
+use crate::call::{self, Refusal};
+
+/// The functions of rsockets in librdmacm itself rely on its own ids, which this library replaces.
+#[unsafe(no_mangle)]
+extern "C" fn rsocket(_domain: c_int, _kind: c_int, _protocol: c_int) -> c_int {
+    call::number("rsocket", || {
+        Err(Refusal::unsupported("rsockets are not supported"))
+    })
+}

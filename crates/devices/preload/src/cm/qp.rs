@@ -9,8 +9,9 @@ use adverb_abi::{
     IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU,
     IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
     IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTR,
-    IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr, rdma_cm_id, verbs_context,
+    IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr,
+    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+    rdma_cm_id, verbs_context,
 };
 use adverb_verbs::{Gid, PathMtu};
 
@@ -432,6 +433,39 @@ unsafe extern "C" fn rdma_create_srq(
                 return Err(failed("a shared receive queue"));
             }
             (*id).pd = domain;
+            (*id).srq = srq;
+        }
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_create_srq_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> c_int {
+    type Create = unsafe extern "C" fn(*mut ibv_context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq;
+    call::number("rdma_create_srq_ex", || {
+        // SAFETY: the program passes an id and attributes.
+        unsafe {
+            let context = Shared::of(id)?.agent()?.context();
+            let attr = attr.as_mut();
+            let attr = attr.ok_or_else(|| Refusal::invalid("the attributes are NULL"))?;
+            if !(*id).srq.is_null() {
+                return Err(Refusal::invalid("the id has a shared receive queue"));
+            }
+            if attr.comp_mask & adverb_abi::IBV_SRQ_INIT_ATTR_PD == 0 {
+                attr.comp_mask |= adverb_abi::IBV_SRQ_INIT_ATTR_PD;
+                attr.pd = (*id).pd;
+            }
+            let place = std::mem::offset_of!(verbs_context, create_srq_ex);
+            let operation = verbs_context::op::<Create>(context, place);
+            let operation = operation.ok_or_else(|| Refusal::unsupported("ibv_create_srq_ex"))?;
+            let srq = operation(context, attr);
+            if srq.is_null() {
+                return Err(failed("a shared receive queue"));
+            }
+            (*id).pd = attr.pd;
             (*id).srq = srq;
         }
         Ok(0)
