@@ -130,6 +130,9 @@ impl ChannelInner {
 
 impl ChannelInner {
     /// Waits for an event, and receives packets while it waits, so that the engine need not wake up for them first.
+    ///
+    /// # Errors
+    /// The kernel's; `Interrupted` if a signal arrived, which programs use to end a wait.
     fn wait_at(&self, udp: &Udp, deadline: Instant) -> io::Result<Option<CqId>> {
         let _waiting = udp.wait();
         loop {
@@ -145,10 +148,7 @@ impl ChannelInner {
             let timeout = Timespec::try_from(left).ok();
             let [socket, groups] = udp.arrivals();
             let mut fds = [PollFd::new(&self.fifo, PollFlags::IN), socket, groups];
-            match poll(&mut fds, timeout.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
+            poll(&mut fds, timeout.as_ref())?;
         }
     }
 }
@@ -176,7 +176,12 @@ impl CompletionChannel for SoftChannel {
         port.prepare_to_sleep();
         let deadline = Instant::now() + timeout.into();
         if let Some(udp) = port.udp.as_ref().filter(|udp| udp.is_used()) {
-            return self.inner.wait_at(udp, deadline);
+            loop {
+                match self.inner.wait_at(udp, deadline) {
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    waited => return waited,
+                }
+            }
         }
         loop {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -6,6 +6,7 @@ mod common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -859,5 +860,37 @@ fn a_side_that_posts_and_never_polls_serves_its_peer() {
             posted < caps.max_send_wr,
             "served after the last of B's posts"
         );
+    });
+}
+
+/// Programs end a wait with an alarm, as they end a read of libibverbs' channel.
+#[test]
+fn a_signal_ends_a_blocking_wait_for_events() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    let handler: extern "C" fn(libc::c_int) = nothing;
+    // SAFETY: all zeros is a valid action; the handler does nothing, and no other test uses the signal.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as usize;
+        libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut());
+    }
+    let pair = Pair::new(201, USUAL);
+    let events = pair.a.channel.open_events().unwrap();
+    // SAFETY: it only returns the name of this thread.
+    let waiter = unsafe { libc::pthread_self() };
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The first ones may arrive before the thread waits.
+            while !is_done.load(Ordering::Relaxed) {
+                // SAFETY: the thread waits for this one before it ends.
+                unsafe { libc::pthread_kill(waiter, libc::SIGUSR2) };
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let waited = pair.a.channel.read_event(events.as_fd());
+        is_done.store(true, Ordering::Relaxed);
+        let error = waited.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::Interrupted);
     });
 }
