@@ -96,3 +96,22 @@ fn invalid_options_are_refused() {
     assert_snapshot!(refused("env --device-name a=b"), @"error: --device-name 'a=b': invalid address 'b': expected an IPv4 or IPv6 address of this host, such as 10.0.0.1");
     assert_snapshot!(refused("env --device-name a,b"), @"error: --device-name: invalid name 'a,b': expected 1 to 63 letters, digits, '_', '-' and '.'");
 }
+
+/// It opens libibverbs by name.
+#[test]
+fn our_own_measurements_run_over_it_through_both_posting_interfaces() {
+    let place = Place::new();
+    for api in ["post", "wr"] {
+        let mut command = place.command("run --address 127.0.0.181 --");
+        let adverb = command.get_program().to_owned();
+        let line = format!(
+            "ping --op write --device verbs:adverb0 --iters 50 --verify --json --api {api}"
+        );
+        command.arg(adverb).args(line.split(' '));
+        let record = common::Ended::from(command.output().unwrap()).record();
+        assert_eq!(record["device"]["kind"], "verbs");
+        assert_eq!(record["params"]["api"], api);
+        let driver = &record["provenance"]["device"]["driver"];
+        assert!(driver.as_str().unwrap().starts_with("adverb "), "{driver}");
+    }
+}

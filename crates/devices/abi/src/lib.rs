@@ -47,5 +47,8 @@ pub const LAYOUTS: [&[Layout]; 6] = [
     cma::LAYOUTS,
 ];
 
+/// `vendor_id` of the user-space NIC, as `adverb run` shows it to programs.
+pub const ADVERB_VENDOR: u32 = 0x02_ad_fe;
+
 /// An operation that is mirrored only for its place.
 pub type Unused = Option<unsafe extern "C" fn()>;

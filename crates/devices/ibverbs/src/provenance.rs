@@ -1,5 +1,6 @@
 //! The description of a device in the records of measurements.
 
+use adverb_abi as abi;
 use adverb_sysfs::Sysfs;
 use adverb_verbs::PortNum;
 
@@ -14,6 +15,10 @@ pub(crate) fn of(handle: &Handle) -> Vec<(String, String)> {
         }
     };
     let (vendor, part) = handle.attr.vendor;
+    if vendor == abi::ADVERB_VENDOR {
+        let driver = "adverb (the user-space NIC, loaded by `adverb run`)";
+        add("driver", driver.to_owned());
+    }
     add("vendor and part", format!("{vendor:#06x}, {part}"));
     add("firmware", handle.attr.firmware.clone());
     add("link layer", handle.layer.to_string());

@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Mutex;
 
 use adverb_abi::{
-    IBV_ATOMIC_GLOB, VERBS_ABI_IS_EXTENDED, ibv_context, ibv_cq, ibv_device, ibv_device_attr,
-    ibv_qp, ibv_srq, verbs_context,
+    ADVERB_VENDOR, IBV_ATOMIC_GLOB, VERBS_ABI_IS_EXTENDED, ibv_context, ibv_cq, ibv_device,
+    ibv_device_attr, ibv_qp, ibv_srq, verbs_context,
 };
 use adverb_softnic::SoftContext;
 use adverb_verbs::{Context as _, Device as _};
@@ -90,7 +90,7 @@ impl Context {
             sys_image_guid: guid,
             max_mr_size: caps.max_mr_size.get(),
             page_size_cap: 0xffff_f000,
-            vendor_id: 0x02_ad_fe,
+            vendor_id: ADVERB_VENDOR,
             vendor_part_id: 1,
             hw_ver: 1,
             max_qp: number(caps.max_qp),

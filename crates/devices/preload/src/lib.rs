@@ -11,8 +11,9 @@
 //! a C structure with its Rust object. There is one file per object: `device` (the list), `context` with its
 //! `tables`, `port`, `pd`, `mr`, `channel`, `cq`, `qp`, `srq`, `ah`, `events`. `convert` translates attributes,
 //! requests and completions, `names` has enumerations as text. The extended interface is in `qp_ex` (with `batch`),
-//! `cq_ex`, `srq_ex`, `device_ex` and `domains`; `explain` is about errors that completions report. `unsupported` has the operations that the user-space
-//! NIC does not have. `cm` has the functions of librdmacm.
+//! `cq_ex`, `srq_ex`, `device_ex` and `domains`; `explain` is about errors that completions report;
+//! `loading` makes `dlopen("libibverbs.so.1")` open this library, on x86-64 with glibc. `unsupported` has the operations
+//! that the user-space NIC does not have. `cm` has the functions of librdmacm.
 //!
 //! # Rules
 //! * No call prints to stdout, ends the process, or unwinds into C.
@@ -39,6 +40,8 @@ mod device_ex;
 mod domains;
 mod events;
 mod explain;
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+mod loading;
 mod mr;
 mod names;
 mod object;

@@ -171,6 +171,17 @@ impl PairRecord {
         serde_json::from_value(serde_json::to_value(record).ok()?).ok()
     }
 
+    /// Returns whether a device behind libibverbs is software: the kernel's Soft-RoCE or siw, or the user-space NIC
+    /// that `adverb run` loads.
+    pub fn has_software_driver(&self) -> bool {
+        let driver = self.provenance.active.device.get("driver");
+        let is_software = |driver: &String| {
+            let names = ["rxe", "siw", "adverb"];
+            names.iter().any(|name| driver.contains(name))
+        };
+        self.device.kind == DeviceKind::Verbs && driver.is_some_and(is_software)
+    }
+
     /// Converts a time of this record for display: records contain half of the round trip, but for rounds that
     /// are a single request the whole round trip is shown.
     pub fn shown_ns(&self, one_way_ns: f64) -> f64 {

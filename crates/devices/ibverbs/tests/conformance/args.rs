@@ -7,8 +7,8 @@ use crate::mixed::First;
 
 /// What to do.
 pub(crate) enum Mode {
-    /// The suite in virtual machines.
-    VirtualMachine,
+    /// The suite on the user-space NIC's C interface, and in virtual machines.
+    All,
     /// The suite on a device of this machine, or its cases whose names have one of these parts.
     Device(Subject, Vec<String>),
     /// One case, for the process that runs the suite.
@@ -82,7 +82,7 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Mode, Stri
         _ if only_listed => Mode::Nothing,
         (Some(subject), Some(case)) => Mode::Case { subject, case },
         (Some(subject), None) => Mode::Device(subject, filters),
-        (None, _) if wanted => Mode::VirtualMachine,
+        (None, _) if wanted => Mode::All,
         (None, _) => Mode::Nothing,
     })
 }

@@ -1,7 +1,7 @@
 //! The conformance suite on a device of libibverbs.
 //!
 //! ```console
-//! $ cargo test -p adverb-ibverbs --test conformance                       # Soft-RoCE, in a VM
+//! $ cargo test -p adverb-ibverbs --test conformance                       # `adverb run`; Soft-RoCE, in a VM
 //! $ cargo test -p adverb-ibverbs --test conformance -- --device mlx5_0    # a device of this host
 //! ```
 //!
@@ -15,6 +15,7 @@ mod either;
 mod known;
 mod mixed;
 mod one;
+mod preloaded;
 mod suite;
 mod virtual_machine;
 
@@ -28,7 +29,10 @@ fn main() -> ExitCode {
         return adverb_vm::run_init();
     }
     match args::parse(std::env::args().skip(1)) {
-        Ok(Mode::VirtualMachine) => virtual_machine::run(),
+        Ok(Mode::All) => {
+            let is_as_expected = [preloaded::run(), virtual_machine::run()] == [true; 2];
+            ExitCode::from(u8::from(!is_as_expected))
+        }
         Ok(Mode::Device(subject, filters)) => suite::run(&subject, &filters),
         Ok(Mode::Case { subject, case }) => one::run(&subject, &case),
         Ok(Mode::Nothing) => ExitCode::SUCCESS,

@@ -100,12 +100,10 @@ enum Class {
 
 impl Class {
     fn of(record: &PairRecord) -> Self {
-        let driver = record.provenance.active.device.get("driver");
-        let is_software = driver.is_some_and(|d| d.contains("rxe") || d.contains("siw"));
         match record.device.kind {
             DeviceKind::Soft if record.device.has_udp_port() => Class::Software,
             DeviceKind::Soft => Class::SharedMemory,
-            DeviceKind::Verbs if is_software => Class::Software,
+            DeviceKind::Verbs if record.has_software_driver() => Class::Software,
             DeviceKind::Verbs => Class::Hardware,
             DeviceKind::Model => Class::Model,
             DeviceKind::Tcp => Class::Tcp,

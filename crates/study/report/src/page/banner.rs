@@ -228,7 +228,7 @@ fn limits(kind: DeviceKind) -> Markup {
                 p {
                     strong { "Figures of a device behind libibverbs " }
                     "hold for this adapter, firmware, link and host. If its driver is a software one (Soft-RoCE, "
-                    "siw), they measure the kernel’s network stack."
+                    "siw), they measure the kernel’s network stack; if it is adverb, this machine’s CPU and memory."
                 }
             }
             DeviceKind::Tcp => {

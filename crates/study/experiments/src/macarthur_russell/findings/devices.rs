@@ -100,10 +100,7 @@ fn behind(fastest: Cell<'_>, cell: Cell<'_>) -> String {
 fn caution(cells: &[Cell<'_>]) -> String {
     let is_software = |cell: &Cell<'_>| match cell.record.device.kind {
         DeviceKind::Soft => true,
-        DeviceKind::Verbs => {
-            let driver = cell.record.provenance.active.device.get("driver");
-            driver.is_some_and(|driver| driver.contains("rxe") || driver.contains("siw"))
-        }
+        DeviceKind::Verbs => cell.record.has_software_driver(),
         DeviceKind::Model | DeviceKind::Tcp => false,
     };
     let sites = cells.iter().map(|cell| &cell.record.provenance.active);
