@@ -423,7 +423,7 @@ impl SoftContext {
     /// # Safety
     /// While the region exists, this process and its peers read the range at any time, and write it if `access` allows
     /// that. The range may be unmapped or moved before the region is dropped; then the region must not be accessed
-    /// by [`MemoryRegion::read`], [`MemoryRegion::write`], [`MemoryRegion::load`] or local requests.
+    /// by the functions of [`MemoryRegion`](adverb_verbs::MemoryRegion) or local requests.
     ///
     /// # Errors
     /// [`RegisterError::Fault`] if the process does not have the whole range, or must not access it.
