@@ -92,15 +92,17 @@ pub(crate) struct Header {
     /// The owner's process.
     pub(crate) pid: AtomicU32,
     /// Marked by the owner's engine thread, and by the kernel when that ends (`life`).
-    pub(crate) engine: AtomicU32,
+    pub(crate) engine: std::sync::atomic::AtomicU32,
     /// Slots of peers that have an errand for the owner. Set by the peers and cleared by the owner.
     pub(crate) errands: ErrandBits,
 }
 
-/// One bit per slot.
+/// One bit per slot. Like `Header::engine` no part of the rings, which alone are model-checked.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(crate) struct ErrandBits(pub(crate) [AtomicU64; (MAX_SLOTS / u64::BITS) as usize]);
+pub(crate) struct ErrandBits(
+    pub(crate) [std::sync::atomic::AtomicU64; (MAX_SLOTS / u64::BITS) as usize],
+);
 
 /// An errand of the port in this slot. Written by that port's owner; while `state` says that it is asked for, by the
 /// owner of this file.
