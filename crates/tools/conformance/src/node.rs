@@ -217,9 +217,9 @@ pub(crate) fn next_window<S: Station>(
 
 /// The messages of a round, as (client, number).
 ///
-/// They may arrive in any order: UD promises none, and where the kernel's Soft-RoCE sends within a host, a
-/// message overtakes an earlier one when the sender's thread moves to another CPU, because each CPU has its own
-/// backlog of packets.
+/// They may arrive in any order: UD promises none, and on the kernel's Soft-RoCE one run saw a message before an
+/// earlier one of its sender. The likely cause is a sending thread that moves to another CPU, with another backlog of
+/// packets; it was not reproduced.
 pub(crate) fn messages_of(round: u64) -> Vec<(u64, u64)> {
     let of_client = |number| (round * WINDOW..(round + 1) * WINDOW).map(move |n| (number, n));
     (0..SENDERS.into()).flat_map(of_client).collect()
