@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use adverb_conformance::known::{Judgement, Kind, Known, Outcome};
 use adverb_ibverbs::{VerbsDevice, devices};
-use adverb_sysfs::Sysfs;
 use adverb_verbs::{Context, Device};
 
 use crate::args::{Peer, Subject};
@@ -29,15 +28,15 @@ pub(crate) fn run(subject: &Subject, filters: &[String]) -> ExitCode {
         Ok(device) => device,
         Err(error) => return refused(&error),
     };
-    if let Err(error) = show(&device) {
-        return refused(&error);
-    }
+    let driver = match show(&device) {
+        Ok(driver) => driver,
+        Err(error) => return refused(&error),
+    };
     if subject.peer != Peer::Itself
         && let Err(error) = mixed::prepare()
     {
         return refused(&error);
     }
-    let driver = driver(&device);
     let names = names(subject.peer);
     let mut known = known(&driver, subject);
     if subject.peer != Peer::Itself {
@@ -129,24 +128,21 @@ fn refused(error: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// What the suite runs on.
-fn show(device: &VerbsDevice) -> Result<(), String> {
+/// Prints what the suite runs on; returns the name of its driver.
+fn show(device: &VerbsDevice) -> Result<String, String> {
     let there = devices().map_err(|e| e.to_string())?;
     let there: Vec<_> = there.iter().map(ToString::to_string).collect();
     println!("devices: {}", there.join(", "));
     let context = device.open().map_err(|e| e.to_string())?;
     println!("{}", context.name());
-    for (name, value) in context.provenance() {
+    let provenance = context.provenance();
+    for (name, value) in &provenance {
         println!("  {name:28} {value}");
     }
     println!("  {:28} {:?}", "limits", context.caps());
     println!("  {:28} {} counters", "counts", context.counters().len());
-    Ok(())
-}
-
-fn driver(device: &VerbsDevice) -> String {
-    let driver = Sysfs::default().driver(device.ibv_name()).ok().flatten();
-    driver.map_or_else(String::new, |driver| driver.to_string())
+    let driver = provenance.into_iter().find(|(name, _)| name == "driver");
+    Ok(driver.map_or_else(String::new, |(_, driver)| driver))
 }
 
 /// Runs one case in a process of its own, for at most `limit`.
