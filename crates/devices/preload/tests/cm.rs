@@ -322,7 +322,7 @@ fn cmtime_measures_each_step_of_twenty_connections() {
     assert!(told.contains("\nconnect "), "{}", scene.story());
 }
 
-/// Starts a ping that would last for ever, and kills one side of it. The other side gets the event that the connection
+/// Starts a ping that would never end, and kills one side of it. The other side gets the event that the connection
 /// has ended.
 fn kill_one(number: u8, victim: fn(usize, usize) -> [usize; 2]) {
     let Some(rping) = installed("rping", RDMACM) else {

@@ -9,13 +9,19 @@ use adverb_units::Span;
 use adverb_wire::cm::{CmMessage, RejectReason};
 use cm_lab::{Happened, Lab, SERVICE, at, rep, req, sidr_rep, sidr_req};
 
-/// Connects; returns the names of the connection at host 0 and host 1.
-fn connected(lab: &mut Lab) -> (ConnId, ConnId) {
-    lab.listen(1, 8);
+/// Sends a request from host 0 to host 1; returns the names of the connection at both.
+fn requested(lab: &mut Lab) -> (ConnId, ConnId) {
     let active = lab.connect(0, 1);
     let Happened::Request(passive) = lab.next(1) else {
         panic!("no request");
     };
+    (active, passive)
+}
+
+/// Connects; returns the names of the connection at host 0 and host 1.
+fn connected(lab: &mut Lab) -> (ConnId, ConnId) {
+    lab.listen(1, 8);
+    let (active, passive) = requested(lab);
     lab.accept(1, passive);
     assert_eq!(lab.next(0), Happened::Replied(active));
     lab.hosts[0].establish(active, b"ready").unwrap();
@@ -86,10 +92,7 @@ fn a_service_without_listener_is_refused_with_reason_8() {
 fn the_program_refuses_with_private_data() {
     let mut lab = Lab::losing_the(1);
     lab.listen(1, 1);
-    let active = lab.connect(0, 1);
-    let Happened::Request(passive) = lab.next(1) else {
-        panic!("no request");
-    };
+    let (active, passive) = requested(&mut lab);
     let now = lab.now;
     let why = (RejectReason::CONSUMER, &b"full"[..]);
     lab.hosts[1].reject(now, passive, why).unwrap();
@@ -106,10 +109,7 @@ fn the_program_refuses_with_private_data() {
 fn a_slow_program_keeps_the_requester_waiting() {
     let mut lab = Lab::perfect();
     lab.listen(1, 1);
-    let active = lab.connect(0, 1);
-    let Happened::Request(passive) = lab.next(1) else {
-        panic!("no request");
-    };
+    let (active, passive) = requested(&mut lab);
     lab.run(Span::from_secs(60));
     assert_eq!(lab.sent, ["REQ", "REQ", "MRA"]);
     lab.accept(1, passive);
@@ -153,10 +153,7 @@ fn both_sides_may_disconnect_at_once() {
 fn a_message_on_the_queue_pair_replaces_a_lost_rtu() {
     let mut lab = Lab::losing_the(2);
     lab.listen(1, 1);
-    let active = lab.connect(0, 1);
-    let Happened::Request(passive) = lab.next(1) else {
-        panic!("no request");
-    };
+    let (active, passive) = requested(&mut lab);
     lab.accept(1, passive);
     assert_eq!(lab.next(0), Happened::Replied(active));
     lab.hosts[0].establish(active, &[]).unwrap();
@@ -197,20 +194,14 @@ fn a_destroyed_connection_has_no_events_and_tells_its_peer() {
     assert_eq!(lab.next(1), Happened::Disconnected(passive));
     assert_eq!(lab.next(1), Happened::TimewaitExit(passive));
     // Requested: the requester gets a REJ.
-    let active = lab.connect(0, 1);
-    let Happened::Request(passive) = lab.next(1) else {
-        panic!("no request");
-    };
+    let (active, passive) = requested(&mut lab);
     lab.destroy(1, passive);
     assert_eq!(
         lab.next(0),
         Happened::Rejected(active, RejectReason::CONSUMER)
     );
     // Requesting: the request is withdrawn.
-    let active = lab.connect(0, 1);
-    let Happened::Request(passive) = lab.next(1) else {
-        panic!("no request");
-    };
+    let (active, passive) = requested(&mut lab);
     lab.destroy(0, active);
     assert_eq!(
         lab.next(1),
@@ -300,10 +291,7 @@ fn arbitrary_messages_neither_panic_nor_connect() {
 }
 
 fn connected_listening(lab: &mut Lab) -> (ConnId, ConnId) {
-    let active = lab.connect(0, 1);
-    let Happened::Request(passive) = lab.next(1) else {
-        panic!("no request");
-    };
+    let (active, passive) = requested(lab);
     lab.accept(1, passive);
     assert_eq!(lab.next(0), Happened::Replied(active));
     lab.hosts[0].establish(active, &[]).unwrap();

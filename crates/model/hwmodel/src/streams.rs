@@ -14,7 +14,7 @@ use adverb_verbs::{Note, StreamAddress, StreamError, StreamStep, StreamWait, Str
 use crate::host::tcp::{End, EndState, Flag, Listener};
 use crate::rate::ns;
 use crate::station::ModelStation;
-use crate::world::fabric::{Event, EventQueue, Fabric, SharedFabric};
+use crate::world::fabric::{Fabric, SharedFabric};
 
 /// Port of the first listener; the next one has the next number.
 const FIRST_PORT: u16 = 1024;
@@ -51,8 +51,9 @@ impl ModelStream {
     /// Sends the end of the stream, once.
     fn close(&self) {
         if !self.is_closed.replace(true) {
-            self.fabric
-                .with(|fabric, events| transmit(fabric, events, self.end, (0, Flag::Fin)));
+            self.fabric.with(|fabric, events| {
+                fabric.transmit(self.end, (0, Flag::Fin), events.clock.now(), events);
+            });
         }
     }
 }
@@ -61,15 +62,6 @@ impl Drop for ModelStream {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-/// The doorbell of a role's piece.
-fn transmit(fabric: &Fabric, events: &mut EventQueue, end: u32, (bytes, flag): (u32, Flag)) {
-    let way = fabric.machines[fabric.ends[end as usize].machine]
-        .pcie
-        .way();
-    let at = events.clock.now() + way;
-    events.schedule(at, Event::TcpSend { end, bytes, flag });
 }
 
 impl ModelStation<'_> {
@@ -87,7 +79,7 @@ impl ModelStation<'_> {
         self.in_kernel(copy + tcp.process_ns + doorbell);
         self.role().with(|fabric, events| {
             fabric.push(end, bytes);
-            transmit(fabric, events, end, (bytes.len() as u32, flag));
+            fabric.transmit(end, (bytes.len() as u32, flag), events.clock.now(), events);
         });
     }
 

@@ -108,6 +108,39 @@ impl PathTo {
     }
 }
 
+/// Compiles and runs a C program of the tests' folder over the device at `address`; returns what it explained.
+pub(crate) fn walked(source: &str, path: PathTo, address: &str) -> Option<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(source, folder.path())?;
+    let shared = folder.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    let output = over_adverb(program, &shared)
+        .env("ADVERB_RUN_FAULTS", path.faults())
+        .env("ADVERB_RUN_ADDRESS", address)
+        .env("ADVERB_EXPLAIN", "1")
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    assert_empty(&shared);
+    Some(errors.into_owned())
+}
+
+/// Asserts that each line was explained once.
+#[track_caller]
+pub(crate) fn assert_explained(explained: &str, lines: &[&str]) {
+    for line in lines {
+        let count = explained.lines().filter(|found| found == line).count();
+        assert_eq!(count, 1, "{line}\n{explained}");
+    }
+}
+
+#[track_caller]
+fn assert_empty(folder: &Path) {
+    let files = std::fs::read_dir(folder).unwrap().count();
+    assert_eq!(files, 0, "files remain");
+}
+
 /// A port number and the server that listens on it; killed if the test fails.
 struct Server(Child);
 
@@ -165,11 +198,7 @@ pub(crate) fn exchanged(
         "server: {status}\n{}\nclient:\n{text}{errors}",
         told()
     );
-    assert_eq!(
-        std::fs::read_dir(&shared).unwrap().count(),
-        0,
-        "files remain"
-    );
+    assert_empty(&shared);
     [told(), text]
 }
 

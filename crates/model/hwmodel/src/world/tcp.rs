@@ -7,7 +7,7 @@
 //! most a window of data is unacknowledged or unread; that the program has read is known to the sender at once
 //! and without a packet. Nothing is lost.
 
-use adverb_units::Span;
+use adverb_units::{Span, Time};
 use adverb_verbs::LinkLayer;
 
 use crate::host::tcp::{EndState, Flag, Piece};
@@ -182,10 +182,19 @@ impl Fabric {
     }
 
     /// The kernel sends a piece without bytes, as part of its work on a received one.
-    fn kernel_sends(&mut self, end: u32, flag: Flag, events: &mut EventQueue) {
+    fn kernel_sends(&self, end: u32, flag: Flag, events: &mut EventQueue) {
+        self.transmit(end, (0, flag), events.now(), events);
+    }
+
+    /// The doorbell for a piece is written at `rung`.
+    pub(crate) fn transmit(
+        &self,
+        end: u32,
+        (bytes, flag): (u32, Flag),
+        rung: Time,
+        events: &mut EventQueue,
+    ) {
         let way = self.machines[self.ends[end as usize].machine].pcie.way();
-        let at = events.now() + way;
-        let bytes = 0;
-        events.schedule(at, Event::TcpSend { end, bytes, flag });
+        events.schedule(rung + way, Event::TcpSend { end, bytes, flag });
     }
 }
