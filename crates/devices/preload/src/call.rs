@@ -140,7 +140,7 @@ impl From<PollError> for Refusal {
 impl From<PostErrorCause> for Refusal {
     fn from(error: PostErrorCause) -> Self {
         let errno = match &error {
-            // Programs post until the queue is full: that is no mistake.
+            // Programs may post until the queue is full.
             PostErrorCause::QueueFull { .. } => libc::ENOMEM,
             PostErrorCause::Unsupported(_) => libc::EOPNOTSUPP,
             PostErrorCause::Errno(errno) => *errno,
@@ -177,7 +177,7 @@ pub(crate) fn pointer<T>(call: &str, body: impl FnOnce() -> Result<*mut T, Refus
     })
 }
 
-/// Runs `body`. A panic is a bug of ours, of which the standard library has printed the place.
+/// Runs `body`. A panic is a bug in this library; the standard library has printed where it happened.
 #[inline]
 fn caught<T>(body: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
     catch_unwind(AssertUnwindSafe(body))

@@ -1,4 +1,4 @@
-//! `dlopen` of the libraries that this one stands for.
+//! `dlopen` of the libraries that this one replaces.
 //!
 //! Some programs load `libibverbs.so.1` by name, so that they start on machines without it. For them this library is
 //! first in `dlopen`'s search, too: a call with one of these names opens this library.

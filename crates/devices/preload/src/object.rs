@@ -14,7 +14,7 @@ use crate::call::Refusal;
 pub(crate) struct Object<C, R> {
     c: UnsafeCell<C>,
     pub(crate) own: R,
-    /// The process that created it. A forked child has a copy, but what it stands for belongs to the parent.
+    /// The process that created it. A forked child has a copy of the structure, but the object is the parent's.
     creator: u32,
 }
 

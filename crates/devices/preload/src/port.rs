@@ -21,7 +21,7 @@ pub(crate) const GIDS: u32 = 1;
 const PKEY: u16 = 0xffff;
 /// `IBV_PORT_CM_SUP` and `IBV_PORT_IP_BASED_GIDS`.
 const CAP_FLAGS: u32 = 1 << 16 | 1 << 26;
-/// Four lanes of 25 Gb/s. The real speed is that of the processor.
+/// Four lanes of 25 Gb/s. The processor determines the real speed.
 const WIDTH_4X: u8 = 2;
 const SPEED_EDR: u8 = 32;
 const LINK_UP: u8 = 5;
@@ -87,7 +87,7 @@ impl Context {
     }
 }
 
-/// Returns the LID that stands for a GID: the last two bytes of an IPv4 address. Programs that only address by LID
+/// Returns the LID of the port with a GID: the last two bytes of an IPv4 address. Programs that only address by LID
 /// reach the ports whose addresses have the same first two bytes ([`gid_at_lid`]).
 fn lid_of(gid: Gid) -> Option<u16> {
     match ip_of(gid) {
@@ -133,7 +133,7 @@ pub(crate) unsafe extern "C" fn query_port(
     })
 }
 
-/// Copies a structure to one of the program of `size` bytes, of which those that ours lacks become zero.
+/// Copies a structure to the program's, which has `size` bytes. Bytes beyond the end of ours become zero.
 ///
 /// # Safety
 /// `to..to + size` is writable.

@@ -1,4 +1,4 @@
-//! Codes of `enum ibv_rate` and the speeds that they stand for.
+//! Codes of `enum ibv_rate` and their speeds.
 
 use std::ffi::c_int;
 
@@ -28,7 +28,7 @@ const RATES: &[(c_int, Option<c_int>, c_int)] = &[
     (23, Some(320), 850000),
     (24, Some(480), 1275000),
 ];
-/// `IBV_RATE_MAX`: also the code of speeds that no code stands for.
+/// `IBV_RATE_MAX`: also the code of speeds without a code.
 const MAX: c_int = 0;
 
 #[unsafe(no_mangle)]

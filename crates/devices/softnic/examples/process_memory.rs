@@ -157,7 +157,7 @@ fn map(length: usize) -> *mut u8 {
         libc::PROT_READ | libc::PROT_WRITE,
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
     );
-    // SAFETY: a new mapping, of which nothing else knows.
+    // SAFETY: a new mapping, which nothing else uses.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, how, -1, 0) };
     assert_ne!(start, libc::MAP_FAILED);
     start.cast()

@@ -23,7 +23,7 @@ use super::route::PathRecord;
 use crate::call::{self, Refusal};
 use crate::object::{Object, lock};
 
-/// What an id stands for.
+/// The state of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     New,
