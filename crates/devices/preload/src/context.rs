@@ -13,6 +13,7 @@ use adverb_verbs::{Context as _, Device as _};
 
 use crate::call::{self, Refusal};
 use crate::device::{Device, text};
+use crate::exit;
 use crate::object::{Object, Table};
 use crate::tables;
 
@@ -32,7 +33,7 @@ pub(crate) struct Context {
     pub(crate) srqs: Mutex<Table<ibv_srq>>,
 }
 
-type ContextObject = Object<verbs_context, Context>;
+pub(crate) type ContextObject = Object<verbs_context, Context>;
 
 /// Returns the address of the `verbs_context` around an `ibv_context`.
 const fn outer(context: *const ibv_context) -> *const verbs_context {
@@ -75,6 +76,7 @@ impl Context {
             srqs: Mutex::default(),
         };
         let object = Object::create(c, context);
+        exit::remember(object);
         // SAFETY: the object is new.
         Ok(unsafe { &raw mut (*object).context })
     }
@@ -130,7 +132,11 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
 unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     call::number("ibv_close_device", || {
         // SAFETY: the program closes a context that it has opened, once.
-        unsafe { ContextObject::destroy(outer(context).cast_mut()) };
+        unsafe {
+            let object = outer(context).cast_mut();
+            exit::forget(object);
+            ContextObject::destroy(object);
+        }
         Ok(0)
     })
 }

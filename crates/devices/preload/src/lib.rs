@@ -39,6 +39,7 @@ mod device;
 mod device_ex;
 mod domains;
 mod events;
+mod exit;
 mod explain;
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod loading;

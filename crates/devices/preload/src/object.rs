@@ -39,6 +39,11 @@ impl<C, R> Object<C, R> {
         unsafe { &*c.cast::<Self>() }
     }
 
+    /// Whether the calling process created the object. A forked child has a copy of its parent's.
+    pub(crate) fn is_own(&self) -> bool {
+        self.creator == std::process::id()
+    }
+
     /// Frees the object. In a forked child this has no effect on the parent's.
     ///
     /// # Safety
@@ -46,7 +51,7 @@ impl<C, R> Object<C, R> {
     pub(crate) unsafe fn destroy(c: *mut C) {
         // SAFETY: `create` made the box, and the caller guarantees that it is freed once.
         let object = unsafe { Box::from_raw(c.cast::<Self>()) };
-        if object.creator != std::process::id() {
+        if !object.is_own() {
             std::mem::forget(object);
         }
     }

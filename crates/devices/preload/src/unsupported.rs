@@ -109,6 +109,7 @@ unsupported_exports! {
     object ibv_import_dm: "the device has no memory of its own",
     none ibv_unimport_dm: "the device has no memory of its own",
     object ibv_reg_dmabuf_mr: "the device cannot access memory of other devices (dma-buf)",
+    status ibv_resolve_eth_l2_from_gid: "the kernel's IP stack resolves the addresses of peers",
     status ibv_query_ece: "the device has no enhanced connection establishment",
     status ibv_set_ece: "the device has no enhanced connection establishment",
 }

@@ -32,7 +32,7 @@ static struct ibv_pd *pd;
 static char *buffer;
 static struct ibv_mr *mr;
 
-static void open_first(void) {
+static inline void open_first(void) {
     int count = 0;
     struct ibv_device **list = ibv_get_device_list(&count);
     CHECK(list && count >= 1 && list[count] == NULL);
@@ -47,14 +47,14 @@ static void open_first(void) {
     CHECK(mr && mr->addr == buffer && mr->length == SIZE && mr->pd == pd);
 }
 
-static void close_all(void) {
+static inline void close_all(void) {
     CHECK(ibv_dereg_mr(mr) == 0);
     CHECK(ibv_dealloc_pd(pd) == 0);
     CHECK(ibv_close_device(context) == 0);
     free(buffer);
 }
 
-static struct ibv_qp *make_qp(enum ibv_qp_type type, struct ibv_cq *cq, struct ibv_srq *srq) {
+static inline struct ibv_qp *make_qp(enum ibv_qp_type type, struct ibv_cq *cq, struct ibv_srq *srq) {
     struct ibv_qp_init_attr init = {
         .send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = type,
         .cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 2, .max_recv_sge = 2, .max_inline_data = 64},
@@ -64,7 +64,7 @@ static struct ibv_qp *make_qp(enum ibv_qp_type type, struct ibv_cq *cq, struct i
     return qp;
 }
 
-static void to_init(struct ibv_qp *qp) {
+static inline void to_init(struct ibv_qp *qp) {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = ALL_ACCESS, .qkey = 0x11};
     int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
     CHECK(ibv_modify_qp(qp, &attr, mask | (qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)) == 0);
@@ -75,13 +75,13 @@ static void to_init(struct ibv_qp *qp) {
 #define RTS_MASK (IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | \
     IBV_QP_MAX_QP_RD_ATOMIC)
 
-static struct ibv_ah_attr address_of_port(void) {
+static inline struct ibv_ah_attr address_of_port(void) {
     struct ibv_ah_attr ah = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 1}};
     CHECK(ibv_query_gid(context, 1, 0, &ah.grh.dgid) == 0);
     return ah;
 }
 
-static struct ibv_qp_attr rtr_attr(unsigned peer) {
+static inline struct ibv_qp_attr rtr_attr(unsigned peer) {
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer, .rq_psn = 7,
         .max_dest_rd_atomic = 1, .min_rnr_timer = 12, .ah_attr = address_of_port(),
@@ -89,7 +89,7 @@ static struct ibv_qp_attr rtr_attr(unsigned peer) {
     return attr;
 }
 
-static struct ibv_qp_attr rts_attr(void) {
+static inline struct ibv_qp_attr rts_attr(void) {
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTS, .sq_psn = 7, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1,
     };
@@ -97,7 +97,7 @@ static struct ibv_qp_attr rts_attr(void) {
 }
 
 // Moves a queue pair in INIT to RTS, connected with queue pair `peer` of this port.
-static void connect_qp(struct ibv_qp *qp, unsigned peer) {
+static inline void connect_qp(struct ibv_qp *qp, unsigned peer) {
     struct ibv_qp_attr rtr = rtr_attr(peer), rts = rts_attr();
     int is_rc = qp->qp_type == IBV_QPT_RC, is_ud = qp->qp_type == IBV_QPT_UD;
     int uc = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
@@ -108,7 +108,7 @@ static void connect_qp(struct ibv_qp *qp, unsigned peer) {
 }
 
 // Polls for a completion, for at most a minute.
-static struct ibv_wc next_completion(struct ibv_cq *cq) {
+static inline struct ibv_wc next_completion(struct ibv_cq *cq) {
     struct ibv_wc wc;
     time_t begin = time(NULL);
     for (;;) {
@@ -120,7 +120,7 @@ static struct ibv_wc next_completion(struct ibv_cq *cq) {
     }
 }
 
-static void post_recv(struct ibv_qp *qp, unsigned long id, size_t offset, unsigned length) {
+static inline void post_recv(struct ibv_qp *qp, unsigned long id, size_t offset, unsigned length) {
     struct ibv_sge sge = {(uintptr_t)buffer + offset, length, mr->lkey};
     struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1}, *bad;
     CHECK(ibv_post_recv(qp, &wr, &bad) == 0);

@@ -5,7 +5,7 @@
 #[expect(dead_code, reason = "the test uses a part of it")]
 mod common;
 
-use common::{PathTo, assert_explained, walked};
+use common::{PathTo, assert_empty, assert_explained, compiled, over_adverb, printed, walked};
 
 const PROGRAM: &str = "verbs.c";
 
@@ -25,4 +25,22 @@ fn a_program_walks_the_verbs_in_shared_memory() {
 #[test]
 fn a_program_walks_the_verbs_over_udp() {
     walked(PROGRAM, PathTo::Udp, "127.41.0.2");
+}
+
+#[test]
+fn a_program_that_exits_without_destroying_its_objects_leaves_no_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("exits.c", folder.path()) else {
+        return;
+    };
+    let shared = folder.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    for arguments in [&[][..], &["fork"]] {
+        let mut command = over_adverb(&program, &shared);
+        command
+            .args(arguments)
+            .env("ADVERB_RUN_ADDRESS", "127.41.0.3");
+        printed(&command.output().unwrap());
+        assert_empty(&shared);
+    }
 }

@@ -381,6 +381,12 @@ impl Context for SoftContext {
 }
 
 impl SoftContext {
+    /// Removes the files of the context, for a process that is about to exit without dropping its objects. Peers
+    /// notice its end as if it had been killed.
+    pub fn remove_files(&self) {
+        self.handle.port.release();
+    }
+
     /// Returns a descriptor that is readable while asynchronous events wait: a byte for each, which the reader takes
     /// before it calls [`Context::async_event`].
     ///

@@ -123,13 +123,6 @@ impl Gsi {
         self.handle.port.dir.listener(service).is_some()
     }
 
-    /// Removes the files of this process from the shared directory. For a process that ends without dropping its
-    /// context; nothing of the context may be used afterwards.
-    pub fn leave(&self) {
-        let port = &self.handle.port;
-        port.dir.release(port.slot);
-    }
-
     /// Returns which process of this user has a UDP port at this address. `None` if there is none, or it is another's or
     /// another host's. Later processes at the same port have other numbers.
     pub fn process_at(&self, peer: SocketAddr) -> Option<u64> {

@@ -121,6 +121,8 @@ pub(crate) struct Port {
     pub(crate) wake: Wake,
     pub(crate) tasks: Tasks,
     pub(crate) closing: AtomicBool,
+    /// Its files were removed.
+    is_released: AtomicBool,
     /// For the errand that this process has in flight.
     pub(crate) errand_buffer: Mutex<errands::Buffer>,
     /// Held while errands of peers are carried out.
@@ -236,6 +238,7 @@ impl Port {
             wake,
             tasks: Tasks::default(),
             closing: AtomicBool::new(false),
+            is_released: AtomicBool::new(false),
             errand_buffer: Mutex::default(),
             carrying_out: Mutex::default(),
             #[cfg(feature = "testing")]
@@ -602,15 +605,22 @@ impl udp::Host for Port {
     }
 }
 
+impl Port {
+    /// Removes the port's files, once. Peers that have mapped them find that the slot may have another owner.
+    pub(crate) fn release(&self) {
+        if !self.is_released.swap(true, Ordering::AcqRel) {
+            let header: &Header = self.mapping.at(0);
+            header.magic.store(0, Ordering::Release);
+            self.dir.release(self.slot);
+        }
+    }
+}
+
 impl Drop for Port {
     fn drop(&mut self) {
-        if self.is_inherited() {
-            return;
+        if !self.is_inherited() {
+            self.release();
         }
-        // Peers that have mapped this port find that the slot may have another owner.
-        let header: &Header = self.mapping.at(0);
-        header.magic.store(0, Ordering::Release);
-        self.dir.release(self.slot);
     }
 }
 

@@ -310,7 +310,7 @@ impl Agent {
 /// Attempts to lock an agent when the process ends, a millisecond apart: a thread that holds the lock may never run again.
 const TRIES: u32 = 100;
 
-/// Sends the peers of all connections a DREQ when the process ends, which nobody repeats, and removes its files.
+/// Sends the peers of all connections a DREQ when the process ends, which nobody repeats.
 extern "C" fn say_goodbye() {
     let agents = agents().unwrap_or_default().iter();
     for agent in agents.filter(|agent| agent.process == std::process::id()) {
@@ -330,7 +330,6 @@ extern "C" fn say_goodbye() {
             }
             agent.transmit(&mut state);
         }
-        agent.gsi.leave();
     }
 }
 

@@ -136,7 +136,7 @@ pub(crate) fn assert_explained(explained: &str, lines: &[&str]) {
 }
 
 #[track_caller]
-fn assert_empty(folder: &Path) {
+pub(crate) fn assert_empty(folder: &Path) {
     let files = std::fs::read_dir(folder).unwrap().count();
     assert_eq!(files, 0, "files remain");
 }
