@@ -4,6 +4,7 @@
 mod common;
 
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 
 use adverb_softnic::{SoftDevice, SoftMr, SoftQp};
@@ -242,6 +243,52 @@ fn memory_that_the_program_does_not_have_is_refused() {
         assert!(
             matches!(made, Err(RegisterError::Access { .. })),
             "{made:?}"
+        );
+    });
+}
+
+/// Maps `length` bytes of a new file of one page.
+fn mapped_file(length: usize, sharing: i32) -> *mut u8 {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(PAGE as u64).unwrap();
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping, of which nothing else knows.
+    let start = unsafe { libc::mmap(null_mut(), length, both, sharing, file.as_raw_fd(), 0) };
+    assert_ne!(start, libc::MAP_FAILED);
+    start.cast()
+}
+
+#[test]
+fn memory_on_the_stack_and_of_mapped_files_is_reached() {
+    isolated("memory_on_the_stack_and_of_mapped_files_is_reached", || {
+        let (near, far, a, _b) = pair(None);
+        let mut stack = [0u8; 300];
+        for (what, start) in [
+            ("the stack", stack.as_mut_ptr()),
+            ("a shared file", mapped_file(PAGE, libc::MAP_SHARED)),
+            ("a private file", mapped_file(PAGE, libc::MAP_PRIVATE)),
+        ] {
+            let length = Bytes::new(300);
+            // SAFETY: the memory outlives the region, and is only accessed while no request does.
+            let region = unsafe { far.context.register(&far.pd, start, length, all_access()) };
+            let region = region.unwrap();
+            near.mr.write(0, &pattern(4, 60)).unwrap();
+            let write = Operation::RdmaWrite(region.remote(7));
+            assert_eq!(
+                execute(&near, &a, write, &near.mr, (0, 60)),
+                WcStatus::Success
+            );
+            let mut found = [0; 60];
+            region.read(7, &mut found).unwrap();
+            assert_eq!(found[..], pattern(4, 60), "{what}");
+        }
+        let short = mapped_file(2 * PAGE, libc::MAP_SHARED);
+        let length = Bytes::new(PAGE as u64 + 1);
+        // SAFETY: no request uses the memory.
+        let beyond = unsafe { far.context.register(&far.pd, short, length, all_access()) };
+        assert!(
+            matches!(beyond, Err(RegisterError::Fault { .. })),
+            "{beyond:?}"
         );
     });
 }
