@@ -94,7 +94,8 @@ fn invalid_options_are_refused() {
     assert_snapshot!(refused("run --delay 50us -- true"), @"error: unknown argument '--delay': see `adverb run --help`");
     assert_snapshot!(refused("env --address localhost"), @"error: --address: invalid address 'localhost': expected an IPv4 or IPv6 address of this host, such as 10.0.0.1");
     assert_snapshot!(refused("env --device-name a=b"), @"error: --device-name 'a=b': invalid address 'b': expected an IPv4 or IPv6 address of this host, such as 10.0.0.1");
-    assert_snapshot!(refused("env --device-name a,b"), @"error: --device-name: invalid name 'a,b': expected 1 to 63 letters, digits, '_', '-' and '.'");
+    assert_snapshot!(refused("env --device-name a,b"), @"error: --device-name: invalid name 'a,b': expected 1 to 63 letters, digits, '_', '-' and '.', other than '.' and '..'");
+    assert_snapshot!(refused("env --device-name a --device-name a=10.0.0.1"), @"error: --device-name 'a' is given twice: give each device a name of its own");
 }
 
 /// It opens libibverbs by name.

@@ -1,10 +1,12 @@
 //! The command lines of `run` and `env`.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use adverb_launch::Usage;
+use adverb_softnic::{NamedDevice, ParseDeviceError, Settings};
 use adverb_verbs::{Impairment, PathMtu};
 use clap::Args;
 
@@ -65,25 +67,25 @@ pub(crate) struct EnvArgs {
 pub(crate) struct NicArgs {
     /// Address of the devices: an IPv4 or IPv6 address of this host [default: 127.0.0.1]
     #[arg(long, value_name = "ADDR", value_parser = address)]
-    pub(crate) address: Option<IpAddr>,
+    address: Option<IpAddr>,
 
     /// Number of devices: adverb0, adverb1 …
     #[arg(long, value_name = "COUNT", value_parser = count::<u8, _>(1..=16), conflicts_with = "device_name")]
-    pub(crate) devices: Option<u8>,
+    devices: Option<u8>,
 
     /// Name of a device, instead of adverb0, with an address of its own as NAME=ADDR; repeatable
-    #[arg(long, value_name = "NAME", value_parser = device)]
-    pub(crate) device_name: Vec<String>,
+    #[arg(long, value_name = "NAME")]
+    device_name: Vec<NamedDevice>,
 
     /// Largest path MTU of the port: 256, 512, 1024, 2048 or 4096 [default: what its interface carries]
     #[arg(long, value_name = "BYTES")]
-    pub(crate) mtu: Option<PathMtu>,
+    mtu: Option<PathMtu>,
 
     /// Send everything over UDP, also what could be sent through shared memory
     ///
     /// Both sides have to be started with it, or with --loss, --duplicate, --reorder or --corrupt, which include it.
     #[arg(long)]
-    pub(crate) udp_only: bool,
+    udp_only: bool,
 
     /// Capture the packets of the UDP port in a file, for Wireshark; traffic in shared memory has no packets
     #[arg(long, value_name = "FILE")]
@@ -91,41 +93,79 @@ pub(crate) struct NicArgs {
 
     /// Print the reason of each refused verbs call on stderr
     #[arg(long)]
-    pub(crate) explain: bool,
+    explain: bool,
 
     #[command(flatten)]
     impair: ImpairArgs,
 }
 
 impl NicArgs {
-    /// Returns the injected faults; `None` if peers that share memory use it.
+    /// Returns what the library reads.
     ///
     /// # Errors
-    /// --seed is given without any faults.
-    pub(crate) fn faults(&self) -> Result<Option<Impairment>, Usage> {
+    /// --seed is given without any faults, or two devices have one name.
+    pub(crate) fn settings(&self) -> Result<Settings, Usage> {
+        let default = Settings::default();
+        let devices = match (self.devices, &self.device_name[..]) {
+            (Some(count), _) => NamedDevice::numbered(count),
+            (None, []) => default.devices,
+            (None, named) => named.to_vec(),
+        };
+        let mut names = HashSet::new();
+        if let Some(twice) = devices.iter().find(|device| !names.insert(&device.name)) {
+            let name = &twice.name;
+            return Err(Usage(format!(
+                "--device-name '{name}' is given twice: give each device a name of its own"
+            )));
+        }
         let faults = self.impair.impairment().map_err(Usage)?;
-        Ok(faults.or_else(|| self.udp_only.then(Impairment::default)))
+        Ok(Settings {
+            address: self.address.unwrap_or(default.address),
+            devices,
+            mtu: self.mtu,
+            faults: faults.or_else(|| self.udp_only.then(Impairment::default)),
+            explain: self.explain,
+        })
     }
 }
 
-fn address(text: &str) -> Result<IpAddr, String> {
-    text.parse().map_err(|_| {
-        format!("invalid address '{text}': expected an IPv4 or IPv6 address of this host, such as 10.0.0.1")
-    })
+fn address(text: &str) -> Result<IpAddr, ParseDeviceError> {
+    let refuse = |_| ParseDeviceError::Address(text.to_owned());
+    text.parse().map_err(refuse)
 }
 
-/// Checks `NAME` or `NAME=ADDR`.
-fn device(text: &str) -> Result<String, String> {
-    let (name, at) = match text.split_once('=') {
-        Some((name, at)) => (name, Some(at)),
-        None => (text, None),
-    };
-    let is_valid = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    if !(1..=63).contains(&name.len()) || !name.chars().all(is_valid) {
-        return Err(format!(
-            "invalid name '{name}': expected 1 to 63 letters, digits, '_', '-' and '.'"
-        ));
+#[cfg(test)]
+mod tests {
+    use clap::FromArgMatches as _;
+
+    use super::*;
+
+    fn settings(options: &str) -> Settings {
+        let line = format!("adverb run {options} true");
+        let matches = crate::args::command().get_matches_from(line.split_whitespace());
+        let run = RunArgs::from_arg_matches(matches.subcommand().unwrap().1).unwrap();
+        run.nic.settings().unwrap()
     }
-    at.map_or(Ok(()), |at| address(at).map(drop))?;
-    Ok(text.to_owned())
+
+    #[test]
+    fn the_settings_are_the_options_as_they_were_given() {
+        assert_eq!(settings(""), Settings::default());
+        let some = settings(
+            "--address 10.0.0.1 --device-name a --device-name b=fd00::1 --mtu 1024 --explain",
+        );
+        assert_eq!(some.address.to_string(), "10.0.0.1");
+        let named: Vec<_> = some.devices.iter().map(NamedDevice::to_string).collect();
+        assert_eq!(named, ["a", "b=fd00::1"]);
+        assert_eq!(some.mtu, Some(PathMtu::B1024));
+        assert!(some.explain);
+        assert_eq!(some.faults, None);
+        assert_eq!(settings("--devices 3").devices[2].name, "adverb2");
+    }
+
+    #[test]
+    fn faults_and_udp_only_force_udp() {
+        assert_eq!(settings("--udp-only").faults, Some(Impairment::default()));
+        let faults = settings("--udp-only --loss 1% --seed 7").faults.unwrap();
+        assert_eq!(faults.to_string(), "loss 1 % (seed 7)");
+    }
 }

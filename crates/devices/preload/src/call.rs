@@ -12,7 +12,7 @@ use adverb_verbs::{
     RegisterError,
 };
 
-use crate::config::config;
+use crate::device::settings;
 
 /// Number of different lines that are remembered, so that each is printed once. After that all are printed.
 const REMEMBERED: usize = 1000;
@@ -196,7 +196,7 @@ pub(crate) fn refuse(call: &str, refusal: &Refusal) -> c_int {
 /// Whether the user wants to know why calls are refused.
 #[inline]
 pub(crate) fn explains() -> bool {
-    config().is_ok_and(|config| config.explain)
+    settings().is_ok_and(|settings| settings.explain)
 }
 
 /// Prints why a call is refused, if the user wants to know.

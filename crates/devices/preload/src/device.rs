@@ -1,14 +1,13 @@
-//! The device list. Devices come from the configuration and live as long as the process.
+//! The device list. Devices come from the settings and live as long as the process.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use adverb_abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device, ibv_device_ops};
-use adverb_softnic::SoftDevice;
+use adverb_softnic::{NamedDevice, Settings, SettingsError, SoftDevice};
 
 use crate::call::{self, Refusal};
-use crate::config::{Config, DeviceConfig, config};
 use crate::object::Object;
 
 /// A device of the list, behind its C structure.
@@ -16,7 +15,9 @@ use crate::object::Object;
 pub(crate) struct Device {
     /// Providers recognize their devices by a pointer that follows the C structure. Zeros are nobody's.
     _no_provider: [u64; 8],
-    pub(crate) config: &'static DeviceConfig,
+    name: &'static str,
+    /// The address of its port.
+    pub(crate) address: IpAddr,
     /// Its position in the list.
     index: u8,
 }
@@ -41,7 +42,7 @@ impl Device {
 
     /// Returns the GUID, in network order: locally administered, from the position and the address.
     pub(crate) fn guid(&self) -> u64 {
-        let octets = match self.config.address.to_canonical() {
+        let octets = match self.address.to_canonical() {
             IpAddr::V4(v4) => v4.octets(),
             IpAddr::V6(v6) => {
                 let [.., a, b, c, d] = v6.octets();
@@ -54,28 +55,41 @@ impl Device {
 
     /// Returns the device of the NIC that opening this device opens.
     pub(crate) fn soft(&self) -> Result<SoftDevice, Refusal> {
-        let address = self.config.address;
-        Ok(match checked_config()?.faults {
+        let address = self.address;
+        Ok(match checked_settings()?.faults {
             None => SoftDevice::at(address),
             Some(faults) => SoftDevice::impaired_at(address, faults),
         })
     }
 }
 
-/// Returns the configuration, or the refusal of all calls that need it.
-pub(crate) fn checked_config() -> Result<&'static Config, Refusal> {
-    config().map_err(|error| Refusal::invalid(error.to_string()))
+/// Returns the settings of this process, which are read at the first call and do not change afterwards.
+pub(crate) fn settings() -> Result<&'static Settings, &'static SettingsError> {
+    static SETTINGS: OnceLock<Result<Settings, SettingsError>> = OnceLock::new();
+    let read = SETTINGS.get_or_init(|| {
+        let read = Settings::read(|name| std::env::var(name).ok());
+        if let Err(error) = &read {
+            call::print(&error.to_string());
+        }
+        read
+    });
+    read.as_ref()
+}
+
+/// Returns the settings, or the refusal of all calls that need them.
+pub(crate) fn checked_settings() -> Result<&'static Settings, Refusal> {
+    settings().map_err(|error| Refusal::invalid(error.to_string()))
 }
 
 fn entries() -> Result<&'static [Entry], Refusal> {
     static ENTRIES: OnceLock<Vec<Entry>> = OnceLock::new();
-    let config = checked_config()?;
-    let make = |(index, config)| Entry(make(index as u8, config));
-    Ok(ENTRIES.get_or_init(|| config.devices.iter().enumerate().map(make).collect()))
+    let settings = checked_settings()?;
+    let make = |(index, named)| Entry(make(index, named, settings.address));
+    Ok(ENTRIES.get_or_init(|| settings.devices.iter().enumerate().map(make).collect()))
 }
 
-fn make(index: u8, config: &'static DeviceConfig) -> *mut ibv_device {
-    let name = &config.name;
+fn make(index: usize, named: &'static NamedDevice, common: IpAddr) -> *mut ibv_device {
+    let name = named.name.as_str();
     let c = ibv_device {
         _ops: ibv_device_ops::zeroed(),
         node_type: IBV_NODE_CA,
@@ -87,8 +101,9 @@ fn make(index: u8, config: &'static DeviceConfig) -> *mut ibv_device {
     };
     let own = Device {
         _no_provider: [0; 8],
-        config,
-        index,
+        name,
+        address: named.address.unwrap_or(common),
+        index: index as u8,
     };
     Object::create(c, own)
 }
@@ -162,7 +177,7 @@ fn device_at(dir: &str) -> Option<(&'static Device, &str)> {
     let entries = entries().ok()?;
     // SAFETY: the pointers are those of the device list.
     let mut devices = entries.iter().map(|entry| unsafe { Device::of(entry.0) });
-    let device = devices.find(|device| device.config.name == name)?;
+    let device = devices.find(|device| device.name == name)?;
     Some((device, rest))
 }
 

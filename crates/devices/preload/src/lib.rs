@@ -7,7 +7,7 @@
 //! read.
 //!
 //! # Layers
-//! [`config`] reads the environment; `call` turns results into errno values and catches panics; `object` pairs
+//! `call` turns results into errno values and catches panics; `object` pairs
 //! a C structure with its Rust object. There is one file per object: `device` (the list), `context` with its
 //! `tables`, `port`, `pd`, `mr`, `channel`, `cq`, `qp`, `srq`, `ah`, `events`. `convert` translates attributes,
 //! requests and completions, `names` has enumerations as text. The extended interface is in `qp_ex` (with `batch`),
@@ -30,7 +30,6 @@ mod batch;
 mod call;
 mod channel;
 mod cm;
-pub mod config;
 mod context;
 mod convert;
 mod cq;

@@ -13,7 +13,7 @@ use adverb_verbs::{Context as _, Gid, PathMtu, PortCaps, PortNum};
 use crate::call::{self, Refusal};
 use crate::context::Context;
 use crate::convert::mtu_code;
-use crate::device::checked_config;
+use crate::device::checked_settings;
 
 /// Number of entries of the GID table.
 pub(crate) const GIDS: u32 = 1;
@@ -48,9 +48,9 @@ impl Context {
         )))
     }
 
-    /// Returns the path MTU of the port: what the interface supports, unless the configuration limits it.
+    /// Returns the path MTU of the port: what the interface supports, unless the settings limit it.
     pub(crate) fn mtu(&self, port: &PortCaps) -> Result<PathMtu, Refusal> {
-        let limit = checked_config()?.mtu.unwrap_or(PathMtu::B4096);
+        let limit = checked_settings()?.mtu.unwrap_or(PathMtu::B4096);
         Ok(port.active_mtu.min(limit))
     }
 
@@ -82,7 +82,7 @@ impl Context {
             gid_index: index,
             port_num: number,
             gid_type: IBV_GID_TYPE_ROCE_V2,
-            ndev_ifindex: interface_index(self.device.config.address)?,
+            ndev_ifindex: interface_index(self.device.address)?,
         })
     }
 }

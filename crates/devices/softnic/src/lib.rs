@@ -45,6 +45,7 @@ mod program_memory;
 mod qp;
 mod recv_queue;
 mod requester;
+mod settings;
 mod sge_check;
 #[doc(hidden)]
 pub mod shm;
@@ -62,6 +63,7 @@ pub use memory::SoftMr;
 #[cfg(feature = "testing")]
 pub use port::PrivateReach;
 pub use qp::SoftQp;
+pub use settings::{NamedDevice, ParseDeviceError, Settings, SettingsError};
 pub use sge_check::SgeError;
 pub use shm::dir::{SharedMemory, shared_memory};
 pub use shm::notify::Armed;

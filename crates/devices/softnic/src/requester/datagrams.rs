@@ -97,7 +97,7 @@ impl DestinationCache {
         request: &SendRequest<'_>,
     ) -> Result<SendOutcome, WcStatus> {
         let to = request.to.ok_or(WcStatus::LocQpOpErr)?;
-        if to.ah.name() != own.pd.into() {
+        if to.ah.name() != u64::from(own.pd) {
             return Err(WcStatus::LocQpOpErr);
         }
         let source = Source::check(own.port, own.pd, request).ok_or(WcStatus::LocProtErr)?;
