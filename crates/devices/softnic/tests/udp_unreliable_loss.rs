@@ -17,7 +17,7 @@ use adverb_verbs::{
     SendRequest, WcStatus, WrId,
 };
 use common::network::{FIRST_PSN, Faults, Network};
-use common::{End, QKEY, Random, all_access, not_run};
+use common::{End, QKEY, Random, all_access, not_run, wait_until};
 
 const MEMORY: Bytes = Bytes::mib(1);
 /// Of one receive.
@@ -219,4 +219,34 @@ fn datagrams_from_an_impaired_port_arrive_whole_or_not_at_all() {
 #[test]
 fn datagrams_arrive_whole_or_not_at_all() {
     hold("ud", 62, QpType::Ud);
+}
+
+#[test]
+fn a_list_of_messages_fills_as_many_receives_at_once() {
+    const COUNT: u64 = 64;
+    const LENGTH: u64 = 8;
+    let scene = Scene::new(&Network::loopback(65), QpType::Uc);
+    for n in 0..COUNT {
+        let sges = [scene.b.mr.sge(n * LENGTH, LENGTH as u32).unwrap()];
+        (scene.qp_b.post_recv(&[RecvRequest::new(WrId(n), &sges)])).unwrap();
+        scene.a.mr.write(n * LENGTH, &n.to_ne_bytes()).unwrap();
+    }
+    let sges: Vec<_> = (0..COUNT)
+        .map(|n| [scene.a.mr.sge(n * LENGTH, LENGTH as u32).unwrap()])
+        .collect();
+    let sends = sges
+        .iter()
+        .map(|sges| SendRequest::new(WrId(0), Operation::Send, sges));
+    scene.qp_a.post_send(&sends.collect::<Vec<_>>()).unwrap();
+    let mut arrived = Vec::new();
+    let has_all = wait_until(|| {
+        arrived.extend(scene.b.poll().iter().map(|completion| completion.wr_id.0));
+        arrived.len() as u64 == COUNT
+    });
+    assert!(has_all, "{arrived:?}: {:?}", scene.b.context.counters());
+    for n in 0..COUNT {
+        let mut bytes = [0; LENGTH as usize];
+        scene.b.mr.read(n * LENGTH, &mut bytes).unwrap();
+        assert_eq!(u64::from_ne_bytes(bytes), n);
+    }
 }

@@ -138,6 +138,11 @@ impl Link {
     /// Passes the next receive requests to the transport.
     #[inline]
     pub(super) fn pass_receives(&mut self) {
+        // A turn may receive more messages than this before it delivers their completions.
+        let is_full = |ahead: &Ahead| ahead.passed - ahead.completed == RECEIVES_AHEAD;
+        if self.ahead.as_ref().is_some_and(is_full) {
+            self.deliver_completions();
+        }
         let Some(ahead) = &mut self.ahead else {
             return;
         };
