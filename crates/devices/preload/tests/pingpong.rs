@@ -15,8 +15,11 @@ fn pingpong(program: &str, n: u8, arguments: &[&str]) {
         return;
     };
     let address = format!("127.42.{n}.1");
-    for text in exchanged(&program, arguments, &address, PathTo::Udp) {
-        assert!(text.contains("1000 iters in"), "{arguments:?}:\n{text}");
+    for path in [PathTo::SharedMemory, PathTo::Udp] {
+        for text in exchanged(&program, arguments, &address, path) {
+            let given = format!("{arguments:?}, {path:?}");
+            assert!(text.contains("1000 iters in"), "{given}:\n{text}");
+        }
     }
 }
 

@@ -381,8 +381,8 @@ impl Context for SoftContext {
 }
 
 impl SoftContext {
-    /// Removes the files of the context, for a process that is about to exit without dropping its objects. Peers
-    /// notice its end as if it had been killed.
+    /// Removes the files of the context, for a process that is about to exit without dropping its objects. The
+    /// queue pairs of peers notice its end as if it had destroyed its own.
     pub fn remove_files(&self) {
         self.handle.port.release();
     }

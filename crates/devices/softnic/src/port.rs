@@ -61,7 +61,8 @@ pub(crate) trait PortQp: fmt::Debug + Send + Sync {
 
     fn is_connected_to(&self, peer: &Arc<Peer>) -> bool;
 
-    /// Ends the requests to a dead peer. RC: the oldest one has exceeded its retries, the others are flushed.
+    /// Ends the requests to a dead peer. RC: the oldest one has exceeded its retries, the others are flushed, and so
+    /// are the receives, unless the peer closed its device and no request is outstanding.
     /// UC does not notice its peer's death.
     fn fail_for_dead_peer(&self);
 }

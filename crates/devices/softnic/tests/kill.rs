@@ -126,6 +126,7 @@ fn play(role: &str) {
     match role {
         "blast" => blasting_victim(),
         "alone" => lonely_victim(),
+        "leaves" => leaving_peer(),
         name => stepped_victim(Act::named(name).expect("a role")),
     }
 }
@@ -779,6 +780,83 @@ fn a_peer_stopped_in_the_middle_of_an_operation_hangs_nobody() {
         println!("{held} of 2 held the queue pair");
         assert!(held > 0, "none was stopped inside an operation");
     });
+}
+
+/// Destroys one queue pair, closes its device with two others, and exits.
+fn leaving_peer() {
+    let end = End::new(Bytes::kib(64));
+    let mut qps = [(); 3].map(|()| end.qp());
+    for qp in &mut qps {
+        tell(&end.address(qp).to_line());
+        let survivor = Address::from_line(&hear());
+        connect(&end, qp, survivor.qpn);
+    }
+    tell("ready");
+    hear();
+    let [destroyed, ..] = qps;
+    drop(destroyed);
+    end.context.remove_files();
+    std::process::exit(0);
+}
+
+/// A peer that posts its last message and exits moved the queue pair to the error state, so that a program which received
+/// this message found the flushed receives with it.
+#[test]
+fn a_peer_that_exits_fails_only_queue_pairs_with_outstanding_requests() {
+    let body = || {
+        let end = End::new(Bytes::kib(64));
+        let mut peer = Victim::start("leaves");
+        let qps = [(); 3].map(|()| {
+            let qp = end.qp();
+            let remote = Address::from_line(&peer.hear());
+            peer.tell(&end.address(&qp).to_line());
+            (qp, remote)
+        });
+        assert_eq!(peer.hear(), "ready");
+        let sge = [end.mr.sge(0, 8).unwrap()];
+        let write = |(qp, remote): &(SoftQp, Address), id| {
+            let operation = Operation::RdmaWrite(remote.memory.at(0));
+            let request = SendRequest::new(WrId(id), operation, &sge);
+            qp.post_send(&[request.with_flags(SendFlags::SIGNALED)])
+                .unwrap();
+            end.poll_one("a WRITE")
+        };
+        for (qp, remote) in &qps {
+            connect(&end, qp, remote.qpn);
+        }
+        let (receive, send, first_write) = (10, 20, 30);
+        for (n, pair) in (first_write..).zip(&qps) {
+            pair.0
+                .post_recv(&[RecvRequest::new(WrId(receive), &sge)])
+                .unwrap();
+            assert_eq!(write(pair, n).status, WcStatus::Success);
+        }
+        let [destroyed, open, waiting] = qps;
+        let request = SendRequest::new(WrId(send), Operation::Send, &sge);
+        waiting.0.post_send(&[request]).unwrap();
+        peer.tell("go");
+        let ended = [(); 2].map(|()| end.poll_one("the end of the peer"));
+        let expected = [
+            (WrId(send), WcStatus::RetryExcErr),
+            (WrId(receive), WcStatus::WrFlushErr),
+        ];
+        assert_eq!(ended.map(|wc| (wc.wr_id, wc.status)), expected);
+        for pair in [destroyed, open] {
+            // The engine may not have come to this queue pair yet.
+            assert!(wait_until(|| {
+                let wc = write(&pair, first_write);
+                assert_ne!(wc.wr_id, WrId(receive), "{wc:?}");
+                wc.status == WcStatus::RetryExcErr
+            }));
+            let wc = end.poll_one("the receive");
+            assert_eq!((wc.wr_id, wc.status), (WrId(receive), WcStatus::WrFlushErr));
+        }
+    };
+    isolated_with(
+        "a_peer_that_exits_fails_only_queue_pairs_with_outstanding_requests",
+        play,
+        body,
+    );
 }
 
 fn lonely_victim() {

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use adverb_verbs::{QpState, QpType, SrqId, WcStatus};
 
-use super::QpInner;
 use super::state::QUIESCE_TIMEOUT;
+use super::{Path, QpInner};
 use crate::port::PortQp;
 use crate::shm::datagram_ring::Holder;
 use crate::shm::peer::Peer;
@@ -77,6 +77,13 @@ impl PortQp for QpInner {
     fn fail_for_dead_peer(&self) {
         if self.service == QpType::Rc {
             let mut send = self.send.lock();
+            // A queue pair without outstanding requests does not notice that its peer was destroyed.
+            if send.waiting.is_empty()
+                && let Path::SharedMemory(connection) = &mut send.path
+                && connection.peer.has_left()
+            {
+                return connection.detach();
+            }
             if let Some(oldest) = send.waiting.pop_front() {
                 self.end_send(oldest.count, &oldest.request(), WcStatus::RetryExcErr);
             }

@@ -262,6 +262,11 @@ impl Connection {
         true
     }
 
+    /// After the peer's death: makes later requests find it unreachable.
+    pub(crate) fn detach(&mut self) {
+        self.attached = None;
+    }
+
     /// Asks the peer to wake this side's engine when it posts a receive.
     pub(crate) fn ask_for_wake(&self) {
         let from_peer = &self.remote().from_peer;
