@@ -21,6 +21,7 @@ const A_MINUTE: Duration = Duration::from_secs(60);
 
 /// Service IDs of the default ports of the programs.
 const TCP_7174: &str = ".s1061c06";
+const TCP_7175: &str = ".s1061c07";
 const UDP_7174: &str = ".s1111c06";
 const TCP_7471: &str = ".s1061d2f";
 const TCP_18515: &str = ".s1064853";
@@ -324,11 +325,11 @@ fn cmtime_measures_each_step_of_twenty_connections() {
 
 /// Starts a ping that would never end, and kills one side of it. The other side gets the event that the connection
 /// has ended.
-fn kill_one(number: u8, victim: fn(usize, usize) -> [usize; 2]) {
+fn kill_one((number, addresses): (u8, Addresses), victim: fn(usize, usize) -> [usize; 2]) {
     let Some(rping) = installed("rping", RDMACM) else {
         return;
     };
-    let mut scene = Scene::new(number, Addresses::One);
+    let mut scene = Scene::new(number, addresses);
     let server = scene.serve(&rping, "-s -a SERVER -v", TCP_7174);
     let client = scene.client(&rping, "-c -a SERVER -v");
     scene.until("pings are made", |scene| {
@@ -341,10 +342,31 @@ fn kill_one(number: u8, victim: fn(usize, usize) -> [usize; 2]) {
 
 #[test]
 fn a_client_ends_when_its_server_is_killed() {
-    kill_one(12, |server, client| [server, client]);
+    kill_one((12, Addresses::One), |server, client| [server, client]);
+    kill_one((16, Addresses::Two), |server, client| [server, client]);
 }
 
 #[test]
 fn a_server_ends_when_its_client_is_killed() {
-    kill_one(14, |server, client| [client, server]);
+    kill_one((14, Addresses::One), |server, client| [client, server]);
+    kill_one((17, Addresses::Two), |server, client| [client, server]);
+}
+
+#[test]
+fn the_second_process_at_an_address_is_reached_after_the_first_is_killed() {
+    let Some(rping) = installed("rping", RDMACM) else {
+        return;
+    };
+    let mut scene = Scene::new(18, Addresses::Two);
+    let first = scene.serve(&rping, "-s -P -a SERVER", TCP_7174);
+    scene.serve(&rping, "-s -P -a SERVER -p 7175", TCP_7175);
+    let ping = |scene: &mut Scene, port: &str| {
+        let client = scene.client(&rping, &format!("-c -a SERVER -C 3 -p {port}"));
+        scene.succeeds(client);
+    };
+    ping(&mut scene, "7174");
+    ping(&mut scene, "7175");
+    scene.processes[first].child.kill().unwrap();
+    scene.wait(first);
+    ping(&mut scene, "7175");
 }

@@ -23,7 +23,7 @@ use crate::shm::datagram_ring::Holder;
 use crate::shm::layout::MAX_SLOTS;
 use crate::shm::life::Mark;
 use crate::shm::peer::Peer;
-use crate::udp::{Driving, Progress};
+use crate::udp::{Driving, Progress, Udp};
 
 /// Interval at which the engine drives waiting requests.
 const TICK: Timespec = ticks(1);
@@ -214,6 +214,7 @@ impl Loop {
         let Some(udp) = self.port.udp.as_ref() else {
             return Watch::Nothing;
         };
+        udp.receive_at_standard_port(&*self.port);
         let driving = udp.driving();
         if driving == Driving::Constant {
             // The sleeping thread does not know of timers that were started later, such as for a request that
@@ -259,9 +260,11 @@ impl Loop {
                 .iter()
                 .map(|peer| PollFd::from_borrowed_fd(peer.pidfd.as_fd(), PollFlags::IN)),
         );
+        let udp = self.port.udp.as_ref();
+        fds.extend(udp.and_then(Udp::standard_arrivals));
         let watching = self.port.wake.watching.load(Ordering::Relaxed);
         let tick = watching.then_some(TICK).or(limit);
-        let timeout = match (watch, &self.port.udp) {
+        let timeout = match (watch, udp) {
             (Watch::Others(span), _) => Some(tick.map_or(span, |tick| tick.min(span))),
             (Watch::Alone(span), Some(udp)) => {
                 fds.extend(udp.arrivals());

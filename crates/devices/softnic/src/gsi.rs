@@ -10,8 +10,8 @@
 //! * the process at port 4791 forwards requests for services that another process has recorded, and refuses others. It
 //!   does so also if its program never opens queue pair 1.
 //!
-//! Answers and all later messages go to the port that the other process sends from. If no process has port 4791, because
-//! the first one has ended, requests from other hosts are lost until a process opens the address again.
+//! Answers and all later messages go to the port that the other process sends from. When the process at port 4791 has
+//! ended, another one that listens takes the port over ([`Gsi::take_standard_port`]), in addition to its own.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -123,12 +123,27 @@ impl Gsi {
         self.handle.port.dir.listener(service).is_some()
     }
 
-    /// Returns which process of this user has a UDP port at this address. `None` if there is none, or it is another's or
+    /// Returns which process of this user has a UDP port of this host. `None` if there is none, or it is another user's or
     /// another host's. Later processes at the same port have other numbers.
     pub fn process_at(&self, peer: SocketAddr) -> Option<u64> {
-        let slot = peer.port().checked_sub(ROCE_PORT)?;
-        let is_here = peer.ip() == self.own().ip();
-        is_here.then(|| self.handle.port.dir.owner(slot.into()))?
+        let slot = peer.port().checked_sub(ROCE_PORT)?.into();
+        let dir = &self.handle.port.dir;
+        match peer.ip() == self.own().ip() {
+            true => dir.owner(slot),
+            false => dir.of_other_address(peer.ip())?.owner(slot),
+        }
+    }
+
+    /// Whether this process receives the requests of other hosts, at UDP port 4791.
+    pub fn has_standard_port(&self) -> bool {
+        self.udp().has_standard_port()
+    }
+
+    /// Takes UDP port 4791 over from a process that has ended. Returns false if another process has it.
+    pub fn take_standard_port(&self) -> bool {
+        let port = &self.handle.port;
+        let udp = self.udp();
+        udp.has_standard_port() || !port.dir.has_owner(0) && udp.take_standard_port(&**port).is_ok()
     }
 
     /// Returns where requests for a service at `ip` are sent.

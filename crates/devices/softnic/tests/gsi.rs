@@ -81,11 +81,38 @@ fn requests_find_the_process_that_listens() {
         assert_eq!((forwarded.from, *forwarded.bytes), (away.own(), filled(7)));
         let process = first.process_at(second.own());
         assert!(process.is_some() && process != first.process_at(first.own()));
-        assert_eq!(first.process_at(away.own()), None);
+        assert!(first.process_at(away.own()).is_some());
         second.withdraw(SERVICE);
         assert!(!first.is_announced(SERVICE));
         assert!(!first.forward(&request, SERVICE));
     });
+}
+
+#[test]
+fn a_process_that_listens_takes_over_the_standard_port() {
+    isolated(
+        "a_process_that_listens_takes_over_the_standard_port",
+        || {
+            let (first, (_b, second), (_c, third)) = (open(15), open(15), open(15));
+            let (_d, away) = open(16);
+            let standard = first.1.own();
+            assert!(first.1.take_standard_port(), "it has it");
+            assert!(!second.take_standard_port(), "the first process lives");
+            drop(first);
+            assert!(second.take_standard_port());
+            assert!(!third.take_standard_port());
+            assert!(second.has_standard_port() && !third.has_standard_port());
+            third.announce(SERVICE).unwrap();
+            away.send(standard, &request());
+            let at_second = next(&second);
+            assert_eq!((at_second.from, *at_second.bytes), (away.own(), request()));
+            assert!(second.forward(&at_second, SERVICE));
+            assert_eq!(next(&third).from, away.own());
+            // Processes at other addresses of this host are known, too.
+            assert!(away.process_at(second.own()).is_some());
+            assert_eq!(away.process_at(standard), None);
+        },
+    );
 }
 
 #[test]

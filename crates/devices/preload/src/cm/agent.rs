@@ -24,7 +24,7 @@ use crate::call::Refusal;
 use crate::context::Context;
 use crate::object::lock;
 
-/// Interval at which connections to dead processes of this host are looked for.
+/// Interval at which dead processes of this host are looked for.
 const WATCH: Duration = Duration::from_millis(200);
 
 /// The agent of a device, which lives as long as the process.
@@ -198,13 +198,18 @@ impl Agent {
             {
                 continue;
             }
+            let is_due = watched.elapsed() >= WATCH;
+            if is_due && self.needs_standard_port(&lock(&self.state)) {
+                // If another process has it, requests go there.
+                self.gsi.take_standard_port();
+            }
             let mut state = lock(&self.state);
             let now = self.now();
             if let Some(mad) = mad {
                 state.take(now, mad);
             }
             state.manager.handle_timeout(now);
-            if watched.elapsed() >= WATCH {
+            if is_due {
                 watched = Instant::now();
                 self.look_for_dead_peers(&mut state, now);
                 self.end_lingering(&mut state, now);
@@ -221,10 +226,17 @@ impl Agent {
         let state = lock(&self.state);
         let timer = state.manager.poll_timeout();
         let timer = timer.map(|at| Duration::from(at.since(self.now())) + Duration::from_micros(1));
-        let is_watching = !state.peers.is_empty() || !state.lingering.is_empty();
+        let is_watching = !state.peers.is_empty()
+            || !state.lingering.is_empty()
+            || self.needs_standard_port(&state);
         let watch = is_watching.then_some(WATCH);
         let longest = Duration::from_secs(3600);
         timer.into_iter().chain(watch).min().unwrap_or(longest)
+    }
+
+    /// Whether other hosts reach this process's services only by way of another process, which may end.
+    fn needs_standard_port(&self, state: &AgentState) -> bool {
+        !state.listeners.is_empty() && !self.gsi.has_standard_port()
     }
 
     /// Forwards a request to the process at this address that listens for its service; returns false if this process

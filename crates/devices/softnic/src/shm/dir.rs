@@ -303,6 +303,15 @@ impl Dir {
         slots.find(|slot| self.has_owner(*slot))
     }
 
+    /// Opens the directory of the ports at another address of the same network namespace. `None` if this user has none
+    /// there.
+    pub(crate) fn of_other_address(&self, ip: IpAddr) -> Option<Self> {
+        let (user, own) = self.path.to_str()?.rsplit_once('@')?;
+        let (_, namespace) = own.rsplit_once('-')?;
+        let other = DirPath(format!("{user}@{ip}-{namespace}").into());
+        other.open().ok()?
+    }
+
     /// Whether a process has claimed `slot` and lives.
     pub(crate) fn has_owner(&self, slot: u32) -> bool {
         self.owner(slot).is_some()

@@ -46,14 +46,14 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
 use adverb_units::Time;
 use adverb_verbs::{Counters, PathMtu, QpAttr, QpState, Qpn, SendRequest, TrafficClass, WcStatus};
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
-use adverb_wire::mad;
+use adverb_wire::{ROCE_PORT, mad};
 
 pub use address::{host_addresses, interface_index};
 pub(crate) use address::{ip_of, udp_port};
@@ -90,6 +90,9 @@ pub(crate) struct Udp {
     /// An epoll descriptor of the multicast groups' sockets. The main socket is not in it: even if nobody
     /// waits, an epoll entry makes each packet 5 % slower.
     groups: OwnedFd,
+    /// The socket at UDP port 4791, if this process took it over from one that has ended ([`crate::gsi`]). Only the engine
+    /// receives from it.
+    standard: OnceLock<RoceSocket>,
     driver: Mutex<Driver>,
     /// Number of connected queue pairs; at 0 there is nothing to drive.
     links: AtomicUsize,
@@ -132,6 +135,7 @@ impl Udp {
             peers,
             socket,
             groups,
+            standard: OnceLock::new(),
             driver: Mutex::new(driver),
             links: AtomicUsize::new(0),
             turns: AtomicU64::new(0),
@@ -342,6 +346,41 @@ impl Udp {
         let mut driver = self.driver();
         driver.send_mad(to, mad, sender);
         self.send_posted(driver, (host, Regions::of(host)));
+    }
+
+    /// Whether this process receives at UDP port 4791 of its address.
+    pub(crate) fn has_standard_port(&self) -> bool {
+        self.own.port() == ROCE_PORT || self.standard.get().is_some()
+    }
+
+    /// Takes over UDP port 4791 of this address.
+    ///
+    /// # Errors
+    /// Another process has it.
+    pub(crate) fn take_standard_port(&self, host: &dyn Host) -> io::Result<()> {
+        let at = SocketAddr::new(self.own.ip(), ROCE_PORT);
+        let bind = move || RoceSocket::bind(at);
+        let mut socket = host.tasks().run(host.wake(), bind)?;
+        socket.capture_to(self.socket.capture().cloned());
+        // Another thread may have been faster.
+        let _ = self.standard.set(socket);
+        host.wake().wake(); // the engine has to watch the socket
+        Ok(())
+    }
+
+    /// Receives the packets that are waiting at UDP port 4791, if this process has taken it over.
+    pub(crate) fn receive_at_standard_port(&self, host: &dyn Host) {
+        if let Some(socket) = self.standard.get() {
+            let mut driver = self.driver();
+            driver.receive_from(host, socket);
+            driver.turn(host, &self.socket, Caller::Other);
+        }
+    }
+
+    /// Returns the descriptor that is readable while packets are waiting there.
+    pub(crate) fn standard_arrivals(&self) -> Option<PollFd<'_>> {
+        let socket = self.standard.get()?;
+        Some(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN))
     }
 
     // --- driving

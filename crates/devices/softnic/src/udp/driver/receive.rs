@@ -59,6 +59,16 @@ impl Driver {
         last
     }
 
+    /// Receives and delivers the packets that are waiting at a socket other than the main one.
+    pub(in crate::udp) fn receive_from(&mut self, host: &dyn Host, socket: &RoceSocket) {
+        let mut rx = self.rx.take().unwrap_or_default();
+        let mut calls = 0..CALLS;
+        while calls.next().is_some() && rx.fill(socket) {
+            self.deliver_all(&rx, &Regions::of(host));
+        }
+        self.rx = Some(rx);
+    }
+
     #[cold]
     fn take_from_groups(&mut self, rx: &mut RxBatch, host: &dyn Host) -> Option<Time> {
         let mut last = None;
