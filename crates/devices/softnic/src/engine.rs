@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::pages::threads::{self, OwnThread};
 use crate::port::{Port, SenderWatch};
 use crate::shm::datagram_ring::Holder;
 use crate::shm::layout::MAX_SLOTS;
@@ -54,6 +55,8 @@ const fn ticks(count: u32) -> Timespec {
 pub(crate) struct Engine {
     port: Arc<Port>,
     thread: Option<JoinHandle<()>>,
+    /// Its thread ID.
+    id: i32,
 }
 
 impl Engine {
@@ -63,8 +66,9 @@ impl Engine {
         let thread = std::thread::Builder::new()
             .name("adverb-engine".into())
             .spawn(move || {
+                let (_own, id) = OwnThread::begin();
                 let _mark = Mark::new(driven.engine_word());
-                let _ = marked.send(());
+                let _ = marked.send(id);
                 Loop {
                     port: driven.clone(),
                     senders: HashMap::new(),
@@ -76,8 +80,9 @@ impl Engine {
                 .run();
             })?;
         // Otherwise peers would not notice if the process ran another program now.
-        let _ = is_marked.recv();
+        let id = is_marked.recv().unwrap_or_default();
         Ok(Engine {
+            id,
             port,
             thread: Some(thread),
         })
@@ -95,6 +100,7 @@ impl Drop for Engine {
         self.port.wake.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+            threads::forget(self.id);
         }
     }
 }
@@ -272,7 +278,7 @@ impl Loop {
             }
             _ => tick,
         };
-        if poll(&mut fds, timeout.as_ref()).is_err() {
+        if threads::block(|| poll(&mut fds, timeout.as_ref())).is_err() {
             return Woken::default();
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();

@@ -40,6 +40,7 @@ mod errands;
 mod gsi;
 mod idle;
 mod memory;
+mod pages;
 mod port;
 mod program_memory;
 mod qp;
@@ -60,6 +61,7 @@ pub use gsi::{Gsi, ReceivedMad};
 #[cfg(feature = "testing")]
 pub use idle::yields;
 pub use memory::SoftMr;
+pub use pages::{NotShared, RegionCounts, region_counts};
 #[cfg(feature = "testing")]
 pub use port::PrivateReach;
 pub use qp::SoftQp;

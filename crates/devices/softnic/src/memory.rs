@@ -12,10 +12,11 @@ use rustix::io::Errno;
 
 use crate::domain::SoftPd;
 use crate::idle;
+use crate::pages::{self, NotShared, PagesOf, Reach};
 use crate::port::{Port, TableEntry, random_u64, remedy};
 use crate::program_memory::fault_in;
 use crate::shm::copy::place;
-use crate::shm::layout::{MAX_MR, MR_INDEX_BITS, PROGRAM_MEMORY};
+use crate::shm::layout::{MAX_MR, MR_INDEX_BITS, PROGRAM_MEMORY, PROGRAM_PAGES};
 use crate::shm::regions::{LocalRegion, ProgramMemory};
 use crate::shm::segment::{Mapping, Population, release, reserve};
 use crate::shm::sync::lock;
@@ -90,8 +91,13 @@ impl SoftMr {
         let ([Some(end), Some(_)], Some(base)) = (ends, NonNull::new(base)) else {
             return Err(fault(Errno::FAULT.into()));
         };
-        fault_in(&(addr..end), access).map_err(fault)?;
-        let memory = ProgramMemory::new(base, length.get() as usize);
+        let range = addr..end;
+        let reach = pages::reach(&range);
+        // Shared pages are all present and may be written.
+        if let Reach::Address { .. } = reach {
+            fault_in(&range, access).map_err(fault)?;
+        }
+        let memory = ProgramMemory::new(base, length.get() as usize, reach);
         let memory = (LocalRegion::Program(memory), iova);
         Self::enter(port, pd, memory, (None, access))
     }
@@ -157,7 +163,17 @@ impl SoftMr {
         (entry.shift).store(base.wrapping_sub(self.addr), Ordering::Relaxed);
         entry.length.store(self.region.length(), Ordering::Relaxed);
         entry.access.store(access.bits(), Ordering::Relaxed);
-        let file = self.file.map_or(PROGRAM_MEMORY, u64::from);
+        let pages = self.region.shared_pages();
+        let file = match (self.file, pages) {
+            (Some(file), _) => file.into(),
+            (None, Some(_)) => PROGRAM_PAGES,
+            (None, None) => PROGRAM_MEMORY,
+        };
+        if let Some(PagesOf { fd, inode, offset }) = pages {
+            entry.pages_fd.store(fd, Ordering::Relaxed);
+            entry.pages_inode.store(inode, Ordering::Relaxed);
+            entry.pages_offset.store(offset, Ordering::Relaxed);
+        }
         entry.file.store(file, Ordering::Relaxed);
         entry.pd.store(pd, Ordering::Relaxed);
         entry.key.store(self.key, Ordering::Release);
@@ -191,6 +207,12 @@ impl SoftMr {
         // Operations that peers began with the old rights end.
         port.quiesce_peers();
         Ok(())
+    }
+
+    /// Returns why other processes reach this memory of the program by its address; `None` if they map its pages, or if
+    /// it was allocated with the region.
+    pub fn why_not_shared(&self) -> Option<NotShared> {
+        self.region.why_not_shared()
     }
 
     /// Checks that the program itself may access its memory like this.

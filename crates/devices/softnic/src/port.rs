@@ -29,7 +29,7 @@ use crate::shm::layout::{
 };
 use crate::shm::peer::{Peer, PeerError, pid_namespace};
 use crate::shm::quiesce;
-use crate::shm::regions::RegionTable;
+use crate::shm::regions::{LocalRegion, RegionTable};
 use crate::shm::segment::{Mapping, Population, Table, Tables, reserve};
 use crate::shm::sync::lock;
 use crate::shm::tasks::{Tasks, Wake};
@@ -384,9 +384,13 @@ impl Port {
 
     /// Returns how processes reach each other's program memory, if this one has registered some.
     pub(crate) fn way_to_program_memory(&self) -> Option<&'static str> {
-        if !lock(&self.regions).has_program_memory() {
-            return None;
+        let regions = lock(&self.regions);
+        regions.program_memory().next()?;
+        let is_shared = |region: &LocalRegion| region.shared_pages().is_some();
+        if regions.program_memory().all(is_shared) {
+            return Some("mapped: its pages were shared when it was registered");
         }
+        drop(regions);
         let refuses = |peer: &Arc<Peer>| peer.refuses_copies.load(Ordering::Relaxed);
         Some(if self.peers().iter().any(refuses) {
             "the owner's engine, because the kernel refuses process_vm_readv"

@@ -45,7 +45,8 @@ pub(crate) fn fault_in(range: &Range<u64>, access: AccessFlags) -> io::Result<()
     }
 }
 
-fn page_size() -> u64 {
+/// Returns the size of a page.
+pub(crate) fn page_size() -> u64 {
     // SAFETY: reads a constant of the system.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(size).unwrap_or(4096)

@@ -110,6 +110,16 @@ impl PathTo {
 
 /// Compiles and runs a C program of the tests' folder over the device at `address`; returns what it explained.
 pub(crate) fn walked(source: &str, path: PathTo, address: &str) -> Option<String> {
+    walked_with(source, path, address, &[])
+}
+
+/// The same, with further environment variables.
+pub(crate) fn walked_with(
+    source: &str,
+    path: PathTo,
+    address: &str,
+    variables: &[(&str, &str)],
+) -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(source, folder.path())?;
     let shared = folder.path().join("shared");
@@ -118,6 +128,7 @@ pub(crate) fn walked(source: &str, path: PathTo, address: &str) -> Option<String
         .env("ADVERB_RUN_FAULTS", path.faults())
         .env("ADVERB_RUN_ADDRESS", address)
         .env("ADVERB_EXPLAIN", "1")
+        .envs(variables.iter().copied())
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);

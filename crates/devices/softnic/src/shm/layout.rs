@@ -22,7 +22,7 @@ use crate::shm::segment::SharedWords;
 use crate::shm::sync::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// First word of a port file: "adverb" and a layout version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x08");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x09");
 
 /// Bits of a queue pair number that index the owner's table; those above are the port's slot.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
@@ -298,6 +298,9 @@ pub(crate) struct ArmedLine {
 /// In place of a file's number: the region is memory that the owner's program already had.
 pub(crate) const PROGRAM_MEMORY: u64 = u64::MAX;
 
+/// In place of a file's number: the region is program memory, whose pages are shared ([`crate::pages`]).
+pub(crate) const PROGRAM_PAGES: u64 = u64::MAX - 1;
+
 /// A memory region.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -312,10 +315,16 @@ pub(crate) struct MrEntry {
     pub(crate) shift: AtomicU64,
     /// Length in bytes.
     pub(crate) length: AtomicU64,
-    /// Number of its file, or [`PROGRAM_MEMORY`].
+    /// Number of its file, [`PROGRAM_MEMORY`] or [`PROGRAM_PAGES`].
     pub(crate) file: AtomicU64,
     /// Protection domain.
     pub(crate) pd: AtomicU32,
+    /// Shared pages: the descriptor of their file in the owner's process.
+    pub(crate) pages_fd: AtomicU32,
+    /// Its inode.
+    pub(crate) pages_inode: AtomicU64,
+    /// Where the file has the region's first byte.
+    pub(crate) pages_offset: AtomicU64,
 }
 
 /// A shared receive queue: a `SharedRing`, followed by the slots of its requests, a `RecvRing`. For datagrams

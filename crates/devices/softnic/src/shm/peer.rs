@@ -1,9 +1,10 @@
 //! The port of another process: its file, regions and channels, and whether it is alive.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,9 +12,11 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
+use crate::program_memory::page_size;
 use crate::shm::dir::Dir;
 use crate::shm::layout::{
-    self, CqEntry, ErrandEntry, Header, MAX_MR, MrEntry, PROGRAM_MEMORY, QpEntry, SrqEntry,
+    self, CqEntry, ErrandEntry, Header, MAX_MR, MrEntry, PROGRAM_MEMORY, PROGRAM_PAGES, QpEntry,
+    SrqEntry,
 };
 use crate::shm::life;
 use crate::shm::process::{self, CopyFailure, Direction, Pieces};
@@ -54,8 +57,8 @@ pub(crate) struct PeerRegion {
 /// How a peer's memory region is reached.
 #[derive(Debug)]
 pub(crate) enum PeerMemory {
-    /// Its file is mapped.
-    File(Mapping),
+    /// Its file is mapped; where the mapping has its first byte.
+    File(Mapping, usize),
     /// It is memory of its owner's program. What has to be added to an address of a request.
     Program { shift: u64 },
     /// The same, and this process is the owner's.
@@ -87,9 +90,9 @@ impl PeerRegion {
     #[inline]
     pub(crate) fn place(&self, key: u32, addr: u64) -> Reached {
         Reached::Here(match self.memory {
-            PeerMemory::File(ref mapping) => {
-                let offset = addr.wrapping_sub(self.addr);
-                mapping.base().wrapping_add(offset as usize)
+            PeerMemory::File(ref mapping, first) => {
+                let offset = addr.wrapping_sub(self.addr) as usize;
+                mapping.base().wrapping_add(first.wrapping_add(offset))
             }
             PeerMemory::Program { shift } => {
                 return Reached::Far(FarPlace { key, addr, shift });
@@ -359,8 +362,12 @@ impl Peer {
         let shift = entry.shift.load(Ordering::Relaxed);
         let memory = match entry.file.load(Ordering::Relaxed) {
             PROGRAM_MEMORY if self.is_other_process => PeerMemory::Program { shift },
-            PROGRAM_MEMORY => PeerMemory::SameProcess { shift },
-            file => PeerMemory::File(self.map_file(file, length)?),
+            PROGRAM_PAGES if self.is_other_process => match self.map_pages(entry, length) {
+                Some((mapping, first)) => PeerMemory::File(mapping, first),
+                None => PeerMemory::Program { shift },
+            },
+            PROGRAM_MEMORY | PROGRAM_PAGES => PeerMemory::SameProcess { shift },
+            file => PeerMemory::File(self.map_file(file, length)?, 0),
         };
         // If the entry was reused for another region while it was read, its key has changed.
         (entry.key.load(Ordering::Acquire) == key).then_some(PeerRegion {
@@ -368,6 +375,36 @@ impl Peer {
             length,
             memory,
         })
+    }
+
+    /// Maps shared pages of the owner's program; returns where the mapping has the region's first byte. `None` if the owner
+    /// has closed their file, or the kernel does not let this process open it: then they are reached by address.
+    fn map_pages(&self, entry: &MrEntry, length: u64) -> Option<(Mapping, usize)> {
+        let fd = entry.pages_fd.load(Ordering::Relaxed);
+        let inode = entry.pages_inode.load(Ordering::Relaxed);
+        let offset = entry.pages_offset.load(Ordering::Relaxed);
+        let pid = self.pid.as_raw_nonzero();
+        let path = format!("/proc/{pid}/fd/{fd}");
+        // The program may have closed the descriptor and opened something else.
+        let is_it = |meta: &Metadata| {
+            let end = offset.checked_add(length);
+            let contains = end.is_some_and(|end| end <= meta.len());
+            meta.is_file() && meta.ino() == inode && contains
+        };
+        if !std::fs::metadata(&path).is_ok_and(|meta| is_it(&meta)) {
+            return None;
+        }
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let mut how = File::options();
+        let file = how.read(true).write(true).custom_flags(flags).open(&path);
+        let file = file.ok()?;
+        let first = offset % page_size();
+        let whole = first + length;
+        if !file.metadata().is_ok_and(|meta| is_it(&meta)) || !self.lives() {
+            return None;
+        }
+        let mapping = Mapping::part(&file, offset - first, whole, Population::Now).ok()?;
+        Some((mapping, first as usize))
     }
 
     fn map_file(&self, number: u64, length: u64) -> Option<Mapping> {
@@ -382,6 +419,5 @@ impl Peer {
 
 /// Returns the inode of this process's PID namespace, or 0 if /proc does not show it.
 pub(crate) fn pid_namespace() -> u64 {
-    use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino())
 }

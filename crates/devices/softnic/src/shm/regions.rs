@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::pages::{NotShared, PagesOf, Reach};
 use crate::shm::layout::MAX_MR;
 use crate::shm::segment::Mapping;
 
@@ -23,6 +24,7 @@ pub(crate) enum LocalRegion {
 pub(crate) struct ProgramMemory {
     base: NonNull<u8>,
     length: usize,
+    reach: Reach,
 }
 
 // SAFETY: an address range that any thread may use, as whoever registered it promised (`SoftContext::register`).
@@ -31,8 +33,12 @@ unsafe impl Send for ProgramMemory {}
 unsafe impl Sync for ProgramMemory {}
 
 impl ProgramMemory {
-    pub(crate) fn new(base: NonNull<u8>, length: usize) -> Self {
-        ProgramMemory { base, length }
+    pub(crate) fn new(base: NonNull<u8>, length: usize, reach: Reach) -> Self {
+        ProgramMemory {
+            base,
+            length,
+            reach,
+        }
     }
 }
 
@@ -44,6 +50,28 @@ impl LocalRegion {
             LocalRegion::Program(memory) => memory.base.as_ptr(),
             #[cfg(feature = "testing")]
             LocalRegion::Private(mapping) => mapping.base(),
+        }
+    }
+
+    /// Returns the pages that peers map, if it is program memory with shared pages.
+    pub(crate) fn shared_pages(&self) -> Option<PagesOf> {
+        match self {
+            LocalRegion::Program(memory) => match &memory.reach {
+                Reach::Mapped(sharing) => Some(sharing.pages),
+                Reach::Address { .. } => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Returns why its pages are not shared, if it is program memory that is reached by address.
+    pub(crate) fn why_not_shared(&self) -> Option<NotShared> {
+        match self {
+            LocalRegion::Program(memory) => match memory.reach {
+                Reach::Mapped(_) => None,
+                Reach::Address { reason, .. } => Some(reason),
+            },
+            _ => None,
         }
     }
 
@@ -78,10 +106,10 @@ impl RegionTable {
         }
     }
 
-    /// Whether a region is memory that the program already had.
-    pub(crate) fn has_program_memory(&self) -> bool {
-        let mut regions = self.0.iter().flatten();
-        regions.any(|region| !matches!(**region, LocalRegion::File(_)))
+    /// Returns the regions of memory that the program already had.
+    pub(crate) fn program_memory(&self) -> impl Iterator<Item = &LocalRegion> {
+        let regions = self.0.iter().flatten().map(|region| &**region);
+        regions.filter(|region| !matches!(region, LocalRegion::File(_)))
     }
 
     /// Returns the region at the index of `key`. The caller has to compare the region's key with `key`.

@@ -37,6 +37,16 @@ pub(crate) enum Population {
 impl Mapping {
     /// Maps the first `length` bytes of `file`, readable and writable, shared.
     pub(crate) fn new(file: &File, length: u64, population: Population) -> io::Result<Self> {
+        Self::part(file, 0, length, population)
+    }
+
+    /// Maps `length` bytes of `file` from `offset` on, a multiple of the page size.
+    pub(crate) fn part(
+        file: &File,
+        offset: u64,
+        length: u64,
+        population: Population,
+    ) -> io::Result<Self> {
         let length = usize::try_from(length).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let populate = match population {
             Population::Now => MapFlags::POPULATE,
@@ -50,7 +60,7 @@ impl Mapping {
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED | populate,
                 file.as_fd(),
-                0,
+                offset,
             )?
         };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
