@@ -11,8 +11,11 @@ use crate::call::Refusal;
 /// Reads a socket address.
 ///
 /// # Safety
-/// `address` points to a socket address of the family that it names.
+/// `address` is NULL or points to a socket address of the family that it names.
 pub(super) unsafe fn read(address: *const sockaddr) -> Result<SocketAddr, Refusal> {
+    if address.is_null() {
+        return Err(Refusal::invalid("the address is NULL"));
+    }
     // SAFETY: the caller's; the family determines the type, and the reads need no alignment.
     unsafe {
         match i32::from((*address).sa_family) {
@@ -27,10 +30,9 @@ pub(super) unsafe fn read(address: *const sockaddr) -> Result<SocketAddr, Refusa
                 let port = u16::from_be(v6.sin6_port);
                 Ok(SocketAddrV6::new(ip, port, 0, v6.sin6_scope_id).into())
             }
-            other => Err(Refusal::new(
-                libc::EAFNOSUPPORT,
-                format!("address family {other}: expected AF_INET or AF_INET6"),
-            )),
+            other => Err(Refusal::invalid(format!(
+                "invalid address family {other}: expected AF_INET or AF_INET6"
+            ))),
         }
     }
 }
@@ -109,7 +111,7 @@ mod tests {
         let none: sockaddr_storage = unsafe { std::mem::zeroed() };
         // SAFETY: as above.
         let refused = unsafe { read((&raw const none).cast()) }.unwrap_err();
-        assert_eq!(refused.errno, libc::EAFNOSUPPORT);
+        assert_eq!(refused.errno, libc::EINVAL);
     }
 
     #[test]

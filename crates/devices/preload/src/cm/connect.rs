@@ -464,6 +464,10 @@ unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
             )));
         }
         let (agent, conn) = shared.connection()?;
+        if lock(&shared.state).phase == Phase::Connected {
+            // Programs ignore it: the RTU was faster.
+            return Err(Refusal::expected(libc::EISCONN));
+        }
         agent.with(|state, _| state.manager.notify_established(conn))?;
         Ok(0)
     })

@@ -586,10 +586,21 @@ unsafe extern "C" fn rdma_set_option(
             }
             // Addresses are reusable once nobody listens, and an IPv6 device takes no IPv4 requests.
             (OPTION_ID, OPTION_REUSEADDR | OPTION_AFONLY, 4) => {}
+            (OPTION_ID, OPTION_ACK_TIMEOUT, 1) => {
+                return Err(Refusal::invalid(format!(
+                    "invalid ACK timeout {}: expected 0 to 31",
+                    first()
+                )));
+            }
+            (OPTION_ID, OPTION_TOS..=OPTION_ACK_TIMEOUT, _) => {
+                return Err(Refusal::invalid(format!(
+                    "a value of {length} B does not fit option {name}"
+                )));
+            }
             _ => {
                 return Err(Refusal::new(
                     libc::ENOSYS,
-                    format!("option {name} of level {level} with {length} B is not supported"),
+                    format!("option {name} of level {level} is not supported"),
                 ));
             }
         }

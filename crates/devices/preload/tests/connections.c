@@ -1,0 +1,332 @@
+// Walks the corner cases of librdmacm: events, options and errors. Arguments: the device's address, an address where nobody
+// answers (or an empty string), and a multicast group.
+#include "verbs.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <rdma/rdma_cma.h>
+
+#define PORT 20777
+
+static struct rdma_event_channel *channel;
+static const char *own, *nobody;
+
+static struct sockaddr_storage at(const char *ip, int port) {
+    struct sockaddr_storage out = {0};
+    struct sockaddr_in *v4 = (struct sockaddr_in *)&out;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&out;
+    if (strchr(ip, ':')) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = htons(port);
+        CHECK(inet_pton(AF_INET6, ip, &v6->sin6_addr) == 1);
+    } else {
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons(port);
+        CHECK(inet_pton(AF_INET, ip, &v4->sin_addr) == 1);
+    }
+    return out;
+}
+
+// Waits for an event, at most a minute.
+static void await_event(struct rdma_event_channel *from) {
+    struct pollfd fd = {.fd = from->fd, .events = POLLIN};
+    CHECK(poll(&fd, 1, 60000) == 1);
+}
+
+static struct rdma_cm_event *next(struct rdma_event_channel *from, enum rdma_cm_event_type kind) {
+    struct rdma_cm_event *event;
+    await_event(from);
+    CHECK(rdma_get_cm_event(from, &event) == 0);
+    if (event->event != kind)
+        fprintf(stderr, "%s, status %d\n", rdma_event_str(event->event), event->status);
+    CHECK(event->event == kind);
+    return event;
+}
+
+// Takes the event of an id and acknowledges it; returns its status.
+static int ended(struct rdma_cm_id *id, enum rdma_cm_event_type kind) {
+    struct rdma_cm_event *event = next(id->channel, kind);
+    CHECK(event->id == id);
+    int status = event->status;
+    CHECK(rdma_ack_cm_event(event) == 0);
+    return status;
+}
+
+static void has_no_event(struct rdma_event_channel *from) {
+    struct pollfd fd = {.fd = from->fd, .events = POLLIN};
+    CHECK(poll(&fd, 1, 0) == 0);
+}
+
+static struct rdma_cm_id *new_id(enum rdma_port_space space) {
+    struct rdma_cm_id *id;
+    CHECK(rdma_create_id(channel, &id, NULL, space) == 0);
+    CHECK(id->channel == channel && id->ps == space && id->verbs == NULL && id->qp == NULL);
+    return id;
+}
+
+static struct rdma_cm_id *routed(const char *ip, int port) {
+    struct rdma_cm_id *id = new_id(RDMA_PS_TCP);
+    struct sockaddr_storage to = at(ip, port);
+    CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1000) == 0);
+    CHECK(ended(id, RDMA_CM_EVENT_ADDR_RESOLVED) == 0 && id->verbs && id->port_num == 1);
+    CHECK(ntohs(rdma_get_dst_port(id)) == port && rdma_get_src_port(id) != 0);
+    CHECK(rdma_resolve_route(id, 1000) == 0);
+    CHECK(ended(id, RDMA_CM_EVENT_ROUTE_RESOLVED) == 0 && id->route.num_paths == 1);
+    return id;
+}
+
+static struct rdma_cm_id *listening(int port, int backlog) {
+    struct rdma_cm_id *id = new_id(RDMA_PS_TCP);
+    struct sockaddr_storage to = at(own, port);
+    CHECK(rdma_bind_addr(id, (struct sockaddr *)&to) == 0 && id->verbs);
+    CHECK(rdma_listen(id, backlog) == 0 && ntohs(rdma_get_src_port(id)) == port);
+    return id;
+}
+
+static void with_queue_pair(struct rdma_cm_id *id) {
+    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
+    CHECK(rdma_create_qp(id, NULL, &init) == 0 && id->qp && id->qp->state == IBV_QPS_INIT);
+    FAILED(rdma_create_qp(id, NULL, &init), EINVAL);
+}
+
+static enum ibv_qp_state state_of(struct rdma_cm_id *id) {
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+    CHECK(ibv_query_qp(id->qp, &attr, IBV_QP_STATE, &init) == 0);
+    return attr.qp_state;
+}
+
+static struct rdma_cm_id *requested(struct rdma_cm_id *listener, const char *data) {
+    struct rdma_cm_event *event = next(listener->channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+    CHECK(event->listen_id == listener && event->id != listener && event->id->verbs == listener->verbs);
+    CHECK(event->param.conn.private_data_len >= strlen(data));
+    CHECK(memcmp(event->param.conn.private_data, data, strlen(data)) == 0);
+    struct rdma_cm_id *id = event->id;
+    CHECK(rdma_ack_cm_event(event) == 0);
+    return id;
+}
+
+static void destroy(struct rdma_cm_id *id) {
+    if (id->qp)
+        rdma_destroy_qp(id);
+    CHECK(rdma_destroy_id(id) == 0);
+}
+
+static void walk_devices(void) {
+    int count = 0;
+    struct ibv_context **list = rdma_get_devices(&count);
+    CHECK(list && count >= 1 && list[0] && list[count] == NULL);
+    rdma_free_devices(list);
+    rdma_free_devices(rdma_get_devices(NULL));
+}
+
+static void walk_addresses(void) {
+    struct rdma_cm_id *id = new_id(RDMA_PS_TCP);
+    struct sockaddr_storage wrong = {.ss_family = AF_UNIX};
+    FAILED(rdma_bind_addr(id, NULL), EINVAL);
+    FAILED(rdma_bind_addr(id, (struct sockaddr *)&wrong), EINVAL);
+    FAILED(rdma_resolve_addr(id, NULL, NULL, 1000), EINVAL);
+    FAILED(rdma_resolve_addr(id, NULL, (struct sockaddr *)&wrong, 1000), EINVAL);
+    FAILED(rdma_resolve_route(id, 1000), EINVAL);
+    FAILED(rdma_connect(id, NULL), EINVAL);
+    FAILED(rdma_accept(id, NULL), EINVAL);
+    FAILED(rdma_reject(id, NULL, 0), EINVAL);
+    FAILED(rdma_disconnect(id), EINVAL);
+    FAILED(rdma_establish(id), EINVAL);
+    FAILED(rdma_notify(id, IBV_EVENT_COMM_EST), EINVAL);
+    // An address of documentation, which no host has.
+    struct sockaddr_storage far = at(strchr(own, ':') ? "2001:db8::1" : "192.0.2.1", PORT);
+    CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&far, 1000) == 0);
+    CHECK(ended(id, RDMA_CM_EVENT_ADDR_ERROR) < 0);
+    // It may be tried again.
+    struct sockaddr_storage to = at(own, PORT);
+    CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1000) == 0);
+    CHECK(ended(id, RDMA_CM_EVENT_ADDR_RESOLVED) == 0);
+    FAILED(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1000), EINVAL);
+    FAILED(rdma_bind_addr(id, (struct sockaddr *)&to), EINVAL);
+    FAILED(rdma_listen(id, 1), EINVAL);
+    destroy(id);
+    struct rdma_cm_id *none;
+    FAILED(rdma_create_id(channel, &none, NULL, 0x7fff), EINVAL);
+}
+
+static void walk_ports(void) {
+    struct rdma_cm_id *first = listening(PORT, 1), *second = new_id(RDMA_PS_TCP);
+    struct sockaddr_storage same = at(own, PORT);
+    FAILED(rdma_bind_addr(second, (struct sockaddr *)&same), EADDRINUSE);
+    // The failed call has changed nothing; without an address, a port is chosen.
+    CHECK(rdma_listen(second, 0) == 0 && rdma_get_src_port(second) != 0);
+    struct rdma_cm_id *datagrams = new_id(RDMA_PS_UDP);
+    CHECK(rdma_bind_addr(datagrams, (struct sockaddr *)&same) == 0); // another port space
+    destroy(datagrams);
+    destroy(second);
+    destroy(first);
+}
+
+static void walk_options(void) {
+    struct rdma_cm_id *id = new_id(RDMA_PS_TCP);
+    uint8_t tos = 0x20, timeout = 16, wrong = 32;
+    int yes = 1;
+    CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof yes) == 0);
+    CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &yes, sizeof yes) == 0);
+    CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof tos) == 0);
+    CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout) == 0);
+    FAILED(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &wrong, sizeof wrong), EINVAL);
+    FAILED(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &yes, sizeof yes), EINVAL);
+    FAILED(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &tos, sizeof tos), EINVAL);
+    FAILED(rdma_set_option(id, RDMA_OPTION_ID, 77, &yes, sizeof yes), ENOSYS);
+    FAILED(rdma_set_option(id, 77, 0, &yes, sizeof yes), ENOSYS);
+    struct sockaddr_storage to = at(own, PORT);
+    CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1000) == 0);
+    CHECK(ended(id, RDMA_CM_EVENT_ADDR_RESOLVED) == 0);
+    CHECK(rdma_resolve_route(id, 1000) == 0);
+    CHECK(ended(id, RDMA_CM_EVENT_ROUTE_RESOLVED) == 0);
+    CHECK(id->route.path_rec->traffic_class == tos);
+    destroy(id);
+}
+
+// Connects, moves both ids to a channel of their own, and disconnects.
+static void walk_connection(void) {
+    struct rdma_cm_id *listener = listening(PORT, 4), *active = routed(own, PORT);
+    with_queue_pair(active);
+    struct rdma_conn_param wanted = {.private_data = "hello", .private_data_len = 5, .retry_count = 7, .initiator_depth = 1, .responder_resources = 1};
+    struct rdma_conn_param large = {.private_data = buffer, .private_data_len = 57};
+    FAILED(rdma_connect(active, &large), EINVAL);
+    CHECK(rdma_connect(active, &wanted) == 0);
+    FAILED(rdma_connect(active, &wanted), EINVAL);
+    struct rdma_cm_id *passive = requested(listener, "hello");
+    struct rdma_event_channel *other = rdma_create_event_channel();
+    CHECK(other && rdma_migrate_id(passive, other) == 0 && passive->channel == other);
+    with_queue_pair(passive);
+    struct rdma_conn_param answer = {.private_data = "welcome", .private_data_len = 7, .rnr_retry_count = 7, .initiator_depth = 1, .responder_resources = 1};
+    CHECK(rdma_accept(passive, &answer) == 0);
+    struct rdma_cm_event *event = next(channel, RDMA_CM_EVENT_ESTABLISHED);
+    CHECK(event->id == active && memcmp(event->param.conn.private_data, "welcome", 7) == 0);
+    CHECK(rdma_ack_cm_event(event) == 0);
+    CHECK(ended(passive, RDMA_CM_EVENT_ESTABLISHED) == 0);
+    has_no_event(channel);
+    CHECK(state_of(active) == IBV_QPS_RTS && state_of(passive) == IBV_QPS_RTS);
+    FAILED(rdma_establish(active), EINVAL); // it has a queue pair
+    FAILED(rdma_notify(passive, IBV_EVENT_COMM_EST), EISCONN);
+    FAILED(rdma_notify(passive, IBV_EVENT_PATH_MIG_ERR), EINVAL);
+    CHECK(rdma_disconnect(active) == 0 && state_of(active) == IBV_QPS_ERR);
+    // An event that waits moves with its id.
+    await_event(other);
+    CHECK(rdma_migrate_id(passive, channel) == 0 && passive->channel == channel);
+    has_no_event(other);
+    struct rdma_cm_id *both[2] = {active, passive};
+    for (int left = 2; left; left--) {
+        event = next(channel, RDMA_CM_EVENT_DISCONNECTED);
+        CHECK(event->id == both[0] || event->id == both[1]);
+        both[event->id == both[1]] = NULL;
+        CHECK(rdma_ack_cm_event(event) == 0);
+    }
+    // The event leaves the queue pair as it is.
+    CHECK(state_of(passive) == IBV_QPS_RTS);
+    CHECK(rdma_disconnect(passive) == 0 && state_of(passive) == IBV_QPS_ERR);
+    destroy(passive);
+    destroy(active);
+    destroy(listener);
+    rdma_destroy_event_channel(other);
+}
+
+// The program establishes the connections of its own queue pairs.
+static void walk_establish(void) {
+    struct rdma_cm_id *listener = listening(PORT, 4), *active = routed(own, PORT);
+    struct rdma_conn_param wanted = {.qp_num = 77, .retry_count = 7};
+    CHECK(rdma_connect(active, &wanted) == 0);
+    struct rdma_cm_id *passive = requested(listener, "");
+    struct rdma_conn_param answer = {.qp_num = 78, .rnr_retry_count = 7};
+    CHECK(rdma_accept(passive, &answer) == 0);
+    struct rdma_cm_event *event = next(channel, RDMA_CM_EVENT_CONNECT_RESPONSE);
+    CHECK(event->id == active && event->param.conn.qp_num == 78);
+    CHECK(rdma_ack_cm_event(event) == 0);
+    // The first message arrived before the RTU.
+    CHECK(rdma_notify(passive, IBV_EVENT_COMM_EST) == 0);
+    CHECK(ended(passive, RDMA_CM_EVENT_ESTABLISHED) == 0);
+    CHECK(rdma_establish(active) == 0);
+    FAILED(rdma_establish(active), EINVAL);
+    destroy(active); // disconnects
+    CHECK(ended(passive, RDMA_CM_EVENT_DISCONNECTED) == 0);
+    destroy(passive);
+    destroy(listener);
+}
+
+static void walk_rejections(void) {
+    struct rdma_cm_id *active = routed(own, PORT + 1);
+    with_queue_pair(active);
+    CHECK(rdma_connect(active, NULL) == 0);
+    CHECK(ended(active, RDMA_CM_EVENT_REJECTED) == 8); // no such service
+    destroy(active);
+    struct rdma_cm_id *listener = listening(PORT, 4);
+    active = routed(own, PORT);
+    with_queue_pair(active);
+    CHECK(rdma_connect(active, NULL) == 0);
+    struct rdma_cm_id *passive = requested(listener, "");
+    CHECK(rdma_reject(passive, "no", 2) == 0);
+    struct rdma_cm_event *event = next(channel, RDMA_CM_EVENT_REJECTED);
+    CHECK(event->id == active && event->status == 28); // by the program
+    CHECK(memcmp(event->param.conn.private_data, "no", 2) == 0);
+    CHECK(rdma_ack_cm_event(event) == 0);
+    destroy(passive);
+    destroy(active);
+    // A request that the program has not taken is refused when the listener ends.
+    active = routed(own, PORT);
+    with_queue_pair(active);
+    CHECK(rdma_connect(active, NULL) == 0);
+    await_event(channel);
+    destroy(listener);
+    CHECK(ended(active, RDMA_CM_EVENT_REJECTED) == 28);
+    destroy(active);
+}
+
+static void walk_timeout(void) {
+    struct rdma_cm_id *active = routed(nobody, PORT);
+    with_queue_pair(active);
+    CHECK(rdma_connect(active, NULL) == 0);
+    CHECK(ended(active, RDMA_CM_EVENT_UNREACHABLE) == -ETIMEDOUT);
+    destroy(active);
+}
+
+static void walk_group(const char *ip) {
+    struct rdma_cm_id *id = new_id(RDMA_PS_UDP);
+    struct sockaddr_storage to = at(own, 0), group = at(ip, 0);
+    FAILED(rdma_join_multicast(id, (struct sockaddr *)&group, NULL), EINVAL); // not bound
+    CHECK(rdma_bind_addr(id, (struct sockaddr *)&to) == 0);
+    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_UD, .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
+    CHECK(rdma_create_qp(id, NULL, &init) == 0 && state_of(id) == IBV_QPS_RTS);
+    FAILED(rdma_leave_multicast(id, (struct sockaddr *)&group), EADDRNOTAVAIL);
+    CHECK(rdma_join_multicast(id, (struct sockaddr *)&group, &group) == 0);
+    struct rdma_cm_event *event = next(channel, RDMA_CM_EVENT_MULTICAST_JOIN);
+    CHECK(event->id == id && event->status == 0 && event->param.ud.private_data == &group);
+    CHECK(event->param.ud.qp_num == 0xffffff && event->param.ud.ah_attr.is_global);
+    CHECK(rdma_ack_cm_event(event) == 0);
+    CHECK(rdma_leave_multicast(id, (struct sockaddr *)&group) == 0);
+    FAILED(rdma_leave_multicast(id, (struct sockaddr *)&group), EADDRNOTAVAIL);
+    destroy(id);
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc == 4);
+    own = argv[1], nobody = argv[2];
+    buffer = calloc(1, 256);
+    channel = rdma_create_event_channel();
+    CHECK(channel);
+    struct rdma_cm_event *event;
+    CHECK(fcntl(channel->fd, F_SETFL, O_NONBLOCK) == 0);
+    FAILED(rdma_get_cm_event(channel, &event), EAGAIN);
+    CHECK(fcntl(channel->fd, F_SETFL, 0) == 0);
+    walk_devices();
+    walk_addresses();
+    walk_ports();
+    walk_options();
+    walk_connection();
+    walk_establish();
+    walk_rejections();
+    if (*nobody)
+        walk_timeout();
+    walk_group(argv[3]);
+    has_no_event(channel);
+    rdma_destroy_event_channel(channel);
+    free(buffer);
+    return 0;
+}

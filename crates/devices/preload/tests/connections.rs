@@ -1,0 +1,50 @@
+//! A C program that walks librdmacm's events, options and errors, over IPv4 and IPv6.
+
+#![allow(missing_docs, reason = "a test program")]
+
+#[expect(dead_code, reason = "the test uses a part of it")]
+mod common;
+
+use std::net::UdpSocket;
+
+use common::{assert_empty, assert_explained, compiled, not_run, over_adverb};
+
+/// Runs the program over the device at the first of its arguments; returns what it explained.
+fn walked(arguments: [&str; 3]) -> Option<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled("connections.c", folder.path())?;
+    let shared = folder.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    let output = over_adverb(program, &shared)
+        .args(arguments)
+        .env("ADVERB_RUN_ADDRESS", arguments[0])
+        .env("ADVERB_EXPLAIN", "1")
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    assert_empty(&shared);
+    Some(errors.into_owned())
+}
+
+#[test]
+fn a_program_walks_connections_over_ipv4() {
+    let arguments = ["127.41.0.4", "127.41.0.5", "239.41.0.4"];
+    let Some(explained) = walked(arguments) else {
+        return;
+    };
+    let lines = [
+        "adverb: rdma_bind_addr: the address is NULL [Invalid argument (os error 22)]",
+        "adverb: rdma_set_option: invalid ACK timeout 32: expected 0 to 31 [Invalid argument (os error 22)]",
+        "adverb: rdma_connect: 57 B of private data exceed the maximum of 56 B [Invalid argument (os error 22)]",
+    ];
+    assert_explained(&explained, &lines);
+}
+
+#[test]
+fn a_program_walks_connections_over_ipv6() {
+    if let Err(error) = UdpSocket::bind("[::1]:0") {
+        return not_run("connections over IPv6", &format!("no address ::1: {error}"));
+    }
+    walked(["::1", "", "ff02::4104"]);
+}
