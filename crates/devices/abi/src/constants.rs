@@ -88,6 +88,11 @@ constants! {
         IBV_ACCESS_MW_BIND = 1 << 4, IBV_ACCESS_ZERO_BASED = 1 << 5,
         IBV_ACCESS_ON_DEMAND = 1 << 6, IBV_ACCESS_HUGETLB = 1 << 7,
         IBV_ACCESS_RELAXED_ORDERING = 1 << 20, }
+    // `enum ibv_mw_type`
+    u32 { IBV_MW_TYPE_1 = 1, IBV_MW_TYPE_2 = 2, }
+    // `enum ibv_device_cap_flags`
+    u32 { IBV_DEVICE_MEM_WINDOW = 1 << 17, IBV_DEVICE_MEM_MGT_EXTENSIONS = 1 << 21,
+        IBV_DEVICE_MEM_WINDOW_TYPE_2B = 1 << 24, }
     // `enum ibv_qp_type`
     u32 { IBV_QPT_RC = 2, IBV_QPT_UC = 3, IBV_QPT_UD = 4, IBV_QPT_RAW_PACKET = 8,
         IBV_QPT_XRC_SEND = 9, IBV_QPT_XRC_RECV = 10, IBV_QPT_DRIVER = 0xff, }

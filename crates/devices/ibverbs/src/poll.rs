@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use adverb_abi as abi;
-use adverb_verbs::{Imm, PollError, Qpn, WcFlags, WcOpcode, WcStatus, WorkCompletion, WrId};
+use adverb_verbs::{Imm, PollError, Qpn, Rkey, WcFlags, WcOpcode, WcStatus, WorkCompletion, WrId};
 
 /// Most completions taken by one call into the driver.
 const AT_ONCE: usize = 16;
@@ -61,6 +61,7 @@ fn completion(datagrams: &AtomicBool, wc: &abi::ibv_wc) -> Result<WorkCompletion
         to.byte_len = wc.byte_len;
         to.flags = WcFlags::from_bits_truncate(wc.wc_flags);
         to.imm = (wc.wc_flags & abi::IBV_WC_WITH_IMM != 0).then(|| Imm(u32::from_be(wc.imm_data)));
+        to.invalidated = (wc.wc_flags & abi::IBV_WC_WITH_INV != 0).then_some(Rkey(wc.imm_data));
         to.src_qp = names_sender(datagrams, wc.opcode).then(|| qpn(wc.src_qp));
     }
     Ok(to)
@@ -228,6 +229,9 @@ impl ExtendedPoll {
                 to.flags = WcFlags::from_bits_truncate(flags);
                 if flags & abi::IBV_WC_WITH_IMM != 0 {
                     to.imm = Some(Imm(u32::from_be((self.imm_data)(raw))));
+                }
+                if flags & abi::IBV_WC_WITH_INV != 0 {
+                    to.invalidated = Some(Rkey((self.imm_data)(raw)));
                 }
                 to.src_qp = names_sender(datagrams, code).then(|| qpn((self.src_qp)(raw)));
             }

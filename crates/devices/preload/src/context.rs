@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Mutex;
 
 use adverb_abi::{
-    ADVERB_VENDOR, IBV_ATOMIC_GLOB, VERBS_ABI_IS_EXTENDED, ibv_context, ibv_cq, ibv_device,
-    ibv_device_attr, ibv_qp, ibv_srq, verbs_context,
+    self as abi, ADVERB_VENDOR, IBV_ATOMIC_GLOB, VERBS_ABI_IS_EXTENDED, ibv_context, ibv_cq,
+    ibv_device, ibv_device_attr, ibv_qp, ibv_srq, verbs_context,
 };
 use adverb_softnic::SoftContext;
 use adverb_verbs::{Context as _, Device as _};
@@ -18,7 +18,12 @@ use crate::object::{Object, Table};
 use crate::tables;
 
 /// `IBV_DEVICE_CURR_QP_STATE_MOD`, `IBV_DEVICE_SYS_IMAGE_GUID` and `IBV_DEVICE_RC_RNR_NAK_GEN`.
-const CAP_FLAGS: u32 = 1 << 7 | 1 << 11 | 1 << 12;
+const USUAL_CAPS: u32 = 1 << 7 | 1 << 11 | 1 << 12;
+/// Also memory windows, local invalidates and SEND with invalidate.
+const CAP_FLAGS: u32 = USUAL_CAPS
+    | abi::IBV_DEVICE_MEM_WINDOW
+    | abi::IBV_DEVICE_MEM_WINDOW_TYPE_2B
+    | abi::IBV_DEVICE_MEM_MGT_EXTENSIONS;
 /// Protection domains, address handles and groups have no limit except memory.
 const MANY: c_int = 1 << 20;
 
@@ -108,6 +113,7 @@ impl Context {
             max_res_rd_atom: c_int::from(caps.max_qp_rd_atom) * number(caps.max_qp),
             max_qp_init_rd_atom: caps.max_qp_rd_atom.into(),
             atomic_cap: IBV_ATOMIC_GLOB,
+            max_mw: number(caps.max_mr),
             max_mcast_grp: MANY,
             max_mcast_qp_attach: number(caps.max_qp),
             max_total_mcast_qp_attach: MANY,

@@ -1,8 +1,8 @@
 //! Conversions between C's attributes and completions and ours.
 
 use adverb_abi::{
-    IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
-    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, ibv_ah_attr, ibv_wc,
+    IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_LOCAL_INV, IBV_WC_RDMA_READ,
+    IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, ibv_ah_attr, ibv_wc,
 };
 use adverb_verbs::{
     AddressVector, Gid, Lid, PathMtu, PortNum, Qpn, TrafficClass, WcFlags, WcOpcode, WcStatus,
@@ -61,6 +61,8 @@ const fn opcode(opcode: WcOpcode) -> u32 {
         WcOpcode::FetchAdd => IBV_WC_FETCH_ADD,
         WcOpcode::Recv => IBV_WC_RECV,
         WcOpcode::RecvRdmaWithImm => IBV_WC_RECV_RDMA_WITH_IMM,
+        WcOpcode::BindWindow => IBV_WC_BIND_MW,
+        WcOpcode::LocalInvalidate => IBV_WC_LOCAL_INV,
         _ => IBV_WC_SEND,
     }
 }
@@ -77,13 +79,18 @@ pub(crate) fn completion(from: &WorkCompletion) -> ibv_wc {
     } else {
         0
     };
+    let imm_data = match (from.imm, from.invalidated) {
+        (Some(imm), _) => imm.0.to_be(),
+        (None, Some(rkey)) => rkey.0,
+        (None, None) => 0,
+    };
     ibv_wc {
         wr_id: from.wr_id.0,
         status,
         opcode: opcode(from.opcode),
         vendor_err: 0,
         byte_len: from.byte_len,
-        imm_data: from.imm.map_or(0, |imm| imm.0.to_be()),
+        imm_data,
         qp_num: from.qp_num.get(),
         src_qp: from.src_qp.map_or(0, Qpn::get),
         wc_flags: from.flags.bits(),

@@ -71,7 +71,16 @@ const fn cause(status: WcStatus) -> Option<&'static str> {
             "an SGE has an unknown lkey, is outside its region, or its region belongs to another protection domain or \
              lacks IBV_ACCESS_LOCAL_WRITE"
         }
-        WcStatus::LocQpOpErr => "READ or an atomic operation with max_rd_atomic 0",
+        WcStatus::LocQpOpErr => {
+            "READ or an atomic operation with max_rd_atomic 0, or the key of a local invalidate is not that of a bound \
+             type 2 memory window"
+        }
+        WcStatus::MwBindErr => {
+            "the memory window was not bound: the queue pair, the window and the region need the same protection domain, \
+             the region IBV_ACCESS_MW_BIND (and IBV_ACCESS_LOCAL_WRITE if peers may write) and the whole range; the new \
+             key differs from the window's in the low 8 bits only; a type 2 window is bound once until it is invalidated, \
+             and not empty; a type 1 window is not zero-based"
+        }
         WcStatus::RemInvReqErr => {
             "the peer's receive is shorter than the message, or the peer's max_dest_rd_atomic is 0, or the address of an \
              atomic operation is not a multiple of 8"

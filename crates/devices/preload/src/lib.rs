@@ -43,6 +43,7 @@ mod explain;
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod loading;
 mod mr;
+mod mw;
 mod names;
 mod object;
 mod pd;

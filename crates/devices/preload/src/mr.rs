@@ -15,8 +15,8 @@ use crate::pd::Pd;
 
 /// Flags that a device may ignore (`IBV_ACCESS_OPTIONAL_RANGE`).
 const OPTIONAL: u32 = 0x3ff0_0000;
-/// `IBV_ACCESS_MW_BIND` and `IBV_ACCESS_HUGETLB`, which change nothing here.
-const WITHOUT_EFFECT: u32 = 1 << 4 | 1 << 7;
+/// `IBV_ACCESS_HUGETLB`, which changes nothing here.
+const WITHOUT_EFFECT: u32 = 1 << 7;
 
 /// A memory region, behind its `ibv_mr`.
 #[derive(Debug)]
@@ -46,8 +46,15 @@ impl Memory {
         if flags & IBV_ACCESS_ON_DEMAND != 0 {
             return Err(Refusal::unsupported("the device has no on-demand paging"));
         }
-        AccessFlags::from_bits(flags)
-            .ok_or_else(|| Refusal::invalid(format!("invalid access flags {:#x}", self.access)))
+        let flags = AccessFlags::from_bits_retain(flags);
+        let known = AccessFlags::all() | AccessFlags::WINDOW_BIND;
+        match flags.difference(known).is_empty() {
+            true => Ok(flags),
+            false => Err(Refusal::invalid(format!(
+                "invalid access flags {:#x}",
+                self.access
+            ))),
+        }
     }
 
     fn register(&self, pd: *mut ibv_pd) -> Result<SoftMr, Refusal> {
@@ -136,10 +143,23 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     call::pointer("ibv_reg_mr_iova2", || memory.create(pd))
 }
 
+/// Checks that no memory windows are bound to a region.
+fn check_free(region: &SoftMr) -> Result<(), Refusal> {
+    match region.has_windows() {
+        false => Ok(()),
+        true => Err(Refusal::new(
+            libc::EBUSY,
+            "memory windows are bound to the region: invalidate or deallocate them first",
+        )),
+    }
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     call::status("ibv_dereg_mr", || {
-        // SAFETY: the program deregisters a region that it has registered, once; the domain outlives its regions.
+        // SAFETY: the program passes a region that it has registered.
+        check_free(&lock(unsafe { &MrObject::of(mr).own.registered }).0)?;
+        // SAFETY: the program deregisters a region once; the domain outlives its regions.
         unsafe {
             Pd::of((*mr).pd).users.remove();
             MrObject::destroy(mr);
@@ -190,6 +210,7 @@ impl Change {
         // SAFETY: the caller's.
         let own = unsafe { &MrObject::of(mr).own };
         let mut registered = lock(&own.registered);
+        check_free(&registered.0)?;
         let mut memory = registered.1;
         if self.flags & CHANGE_ACCESS != 0 {
             memory.access = self.access as u32;

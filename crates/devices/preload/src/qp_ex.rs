@@ -20,6 +20,7 @@ use crate::ah::Ah;
 use crate::batch::Batch;
 use crate::call::{self, Refusal};
 use crate::explain;
+use crate::mw;
 use crate::pd::Pd;
 use crate::qp::Qp;
 
@@ -28,6 +29,7 @@ const WRITES: u64 = abi::IBV_QP_EX_WITH_RDMA_WRITE | abi::IBV_QP_EX_WITH_RDMA_WR
 const READS: u64 = abi::IBV_QP_EX_WITH_RDMA_READ
     | abi::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | abi::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+const LOCAL: u64 = abi::IBV_QP_EX_WITH_LOCAL_INV | abi::IBV_QP_EX_WITH_BIND_MW;
 /// Flags of requests that have a meaning here. `IBV_SEND_INLINE` has none: the setters decide.
 const FLAGS: SendFlags = SendFlags::FENCE
     .union(SendFlags::SIGNALED)
@@ -72,8 +74,8 @@ impl Extended {
     fn new(qp_type: u32, operations: u64) -> Result<Self, Refusal> {
         let known = match qp_type {
             abi::IBV_QPT_UD => SENDS,
-            abi::IBV_QPT_UC => SENDS | WRITES,
-            _ => SENDS | WRITES | READS,
+            abi::IBV_QPT_UC => SENDS | WRITES | LOCAL,
+            _ => SENDS | WRITES | READS | LOCAL | abi::IBV_QP_EX_WITH_SEND_WITH_INV,
         };
         let unknown = operations & !known;
         if unknown != 0 {
@@ -318,6 +320,33 @@ unsafe extern "C" fn atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, addr: u64, 
     unsafe { begin(qp, abi::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, operation) };
 }
 
+unsafe extern "C" fn send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    let operation = Operation::SendWithInvalidate(Rkey(rkey));
+    // SAFETY: the program calls this in a batch.
+    unsafe { begin(qp, abi::IBV_QP_EX_WITH_SEND_WITH_INV, operation) };
+}
+
+unsafe extern "C" fn local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    let operation = Operation::LocalInvalidate(Rkey(rkey));
+    // SAFETY: the program calls this in a batch.
+    unsafe { begin(qp, abi::IBV_QP_EX_WITH_LOCAL_INV, operation) };
+}
+
+unsafe extern "C" fn bind_mw(
+    qp: *mut ibv_qp_ex,
+    window: *mut abi::ibv_mw,
+    rkey: u32,
+    info: *const abi::ibv_mw_bind_info,
+) {
+    // SAFETY: the program calls this in a batch, with a window and what it is to be bound to.
+    unsafe {
+        match mw::bind_type_2(window, rkey, &*info) {
+            Ok(operation) => begin(qp, abi::IBV_QP_EX_WITH_BIND_MW, operation),
+            Err(refusal) => build(qp, |batch| batch.fail(refusal)),
+        }
+    }
+}
+
 unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
     // SAFETY: the program calls this in a batch, with an address handle that lives until the batch is complete.
     unsafe {
@@ -392,9 +421,6 @@ macro_rules! unsupported {
 }
 
 unsupported! {
-    bind_mw(*mut abi::ibv_mw, u32, *const abi::ibv_mw_bind_info): "memory windows",
-    local_inv(u32): "memory windows",
-    send_inv(u32): "memory windows",
     send_tso(*mut c_void, u16, u16): "segmentation offload",
     set_xrc_srqn(u32): "XRC",
     atomic_write(u32, u64, *const c_void): "atomic WRITE",

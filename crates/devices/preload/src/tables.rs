@@ -3,7 +3,7 @@
 use adverb_abi::verbs_context;
 
 use crate::unsupported as no;
-use crate::{cq, cq_ex, device_ex, domains, port, qp, qp_ex, srq_ex};
+use crate::{cq, cq_ex, device_ex, domains, mw, port, qp, qp_ex, srq_ex};
 
 /// Fills the tables of a context. Each operation is present.
 pub(crate) fn fill(c: &mut verbs_context) {
@@ -53,7 +53,7 @@ fn fill_context(c: &mut verbs_context) {
     ops.post_send = Some(qp::post_send);
     ops.post_recv = Some(qp::post_recv);
     ops.post_srq_recv = Some(qp::post_srq_recv);
-    ops.alloc_mw = Some(no::alloc_mw);
-    ops.bind_mw = no::bind_mw();
-    ops.dealloc_mw = no::dealloc_mw();
+    ops.alloc_mw = Some(mw::alloc_mw);
+    ops.bind_mw = Some(mw::bind_mw);
+    ops.dealloc_mw = Some(mw::dealloc_mw);
 }

@@ -2,8 +2,6 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use adverb_abi::{ibv_mw, ibv_pd};
-
 use crate::call::{self, Refusal};
 
 /// Makes functions that return an operation for a table, of the type `F` that the table needs. `status` operations
@@ -59,20 +57,6 @@ unsupported! {
     object open_qp: "the device has no XRC queue pairs",
     object open_xrcd: "the device has no XRC domains",
     status close_xrcd: "the device has no XRC domains",
-    status bind_mw: "the device has no memory windows",
-    status dealloc_mw: "the device has no memory windows",
-}
-
-/// `alloc_mw` of the tables.
-pub(crate) unsafe extern "C" fn alloc_mw(_: *mut ibv_pd, kind: u32) -> *mut ibv_mw {
-    call::pointer("ibv_alloc_mw", || {
-        Err(match kind {
-            1 | 2 => Refusal::unsupported("the device has no memory windows"),
-            _ => Refusal::invalid(format!(
-                "invalid type {kind} of memory window: expected 1 or 2"
-            )),
-        })
-    })
 }
 
 /// Makes exported functions that are not supported.

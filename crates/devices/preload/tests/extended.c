@@ -152,8 +152,10 @@ static void refused_batches(void) {
     REFUSED_BATCH(EINVAL, ibv_wr_send(qp); ibv_wr_set_sge_list(qp, 3, sges));
     REFUSED_BATCH(EINVAL, ibv_wr_rdma_read(qp, mr->rkey, (uintptr_t)buffer));
     REFUSED_BATCH(EINVAL, ibv_wr_atomic_fetch_add(qp, mr->rkey, (uintptr_t)buffer, 1); ibv_wr_set_inline_data(qp, data, 8));
-    REFUSED_BATCH(EOPNOTSUPP, ibv_wr_send_inv(qp, 1));
-    REFUSED_BATCH(EOPNOTSUPP, ibv_wr_local_inv(qp, 1));
+    REFUSED_BATCH(EINVAL, ibv_wr_send_inv(qp, 1));
+    REFUSED_BATCH(EINVAL, ibv_wr_local_inv(qp, 1));
+    REFUSED_BATCH(EINVAL, ibv_wr_bind_mw(qp, NULL, 1, &(struct ibv_mw_bind_info){0}));
+    REFUSED_BATCH(EOPNOTSUPP, ibv_wr_send_tso(qp, data, 1, 1));
     REFUSED_BATCH(ENOMEM, for (int i = 0; i < 16; i++) ibv_wr_send(qp));
     ibv_wr_start(qp);
     ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)buffer, 8);
@@ -172,7 +174,9 @@ static void refused_batches(void) {
 
     struct ibv_qp_init_attr_ex init = init_ex(IBV_QPT_UD, cq, IBV_QP_EX_WITH_RDMA_WRITE);
     NULLED(ibv_create_qp_ex(context, &init), EOPNOTSUPP);
-    init = init_ex(IBV_QPT_RC, cq, IBV_QP_EX_WITH_BIND_MW);
+    init = init_ex(IBV_QPT_UC, cq, IBV_QP_EX_WITH_SEND_WITH_INV);
+    NULLED(ibv_create_qp_ex(context, &init), EOPNOTSUPP);
+    init = init_ex(IBV_QPT_RC, cq, IBV_QP_EX_WITH_TSO);
     NULLED(ibv_create_qp_ex(context, &init), EOPNOTSUPP);
     init = init_ex(IBV_QPT_RC, cq, 0);
     init.comp_mask = IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
@@ -358,8 +362,6 @@ static void shared_receive_queues(void) {
 }
 
 static void missing_features(void) {
-    NULLED(ibv_alloc_mw(pd, IBV_MW_TYPE_1), EOPNOTSUPP);
-    NULLED(ibv_alloc_mw(pd, 3), EINVAL);
     NULLED(ibv_alloc_null_mr(pd), EOPNOTSUPP);
     NULLED(ibv_open_xrcd(context, &(struct ibv_xrcd_init_attr){0}), EOPNOTSUPP);
     NULLED(ibv_alloc_dm(context, &(struct ibv_alloc_dm_attr){.length = 64}), EOPNOTSUPP);

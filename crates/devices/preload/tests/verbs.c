@@ -152,7 +152,7 @@ static void test_local_key(struct ibv_cq *cq, struct ibv_cq *recv_cq) {
     struct ibv_sge sge = {(uintptr_t)buffer, 6, mr->lkey ^ 1 << 20};
     struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
     CHECK(carry_out(a, cq, wr).status == IBV_WC_LOC_PROT_ERR);
-    wr.opcode = IBV_WR_LOCAL_INV;
+    wr.opcode = IBV_WR_TSO;
     CHECK(ibv_post_send(a, &wr, &bad) == EOPNOTSUPP && bad == &wr);
     CHECK(ibv_destroy_qp(a) == 0 && ibv_destroy_qp(b) == 0);
 }

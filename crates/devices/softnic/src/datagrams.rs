@@ -129,6 +129,7 @@ impl Mailbox {
             opcode: WcOpcode::Recv,
             byte_len: GRH_LEN as u32 + message.length,
             imm: message.imm.map(Imm),
+            invalidated: None,
             src_qp: adverb_verbs::Qpn::new(message.source),
             flags,
             ..WorkCompletion::default()

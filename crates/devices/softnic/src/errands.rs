@@ -16,7 +16,7 @@ use rustix::process::getpid;
 
 use crate::port::{Port, SenderWatch};
 use crate::shm::copy::place;
-use crate::shm::layout::{ErrandEntry, MAX_MR};
+use crate::shm::layout::{ErrandEntry, mr_index};
 use crate::shm::peer::{FarPlace, Peer};
 use crate::shm::process::{self, CopyFailure, Direction, Pieces};
 use crate::shm::sync::lock;
@@ -300,7 +300,7 @@ impl Port {
     /// there. The peer has checked the rights.
     fn errand_target(&self, entry: &ErrandEntry, length: u64) -> Option<*mut u8> {
         let key = entry.key.load(Ordering::Relaxed);
-        let region = self.mr_entry(key & (MAX_MR - 1));
+        let region = self.mr_entry(mr_index(key));
         let addr = entry.addr.load(Ordering::Relaxed);
         let offset = addr.wrapping_sub(region.addr.load(Ordering::Relaxed));
         let has = region.length.load(Ordering::Relaxed);

@@ -52,6 +52,7 @@ mod sge_check;
 pub mod shm;
 mod srq;
 mod udp;
+mod windows;
 
 pub use channel::SoftChannel;
 pub use context::{SoftAh, SoftContext, SoftDevice};
@@ -73,3 +74,4 @@ pub use srq::SoftSrq;
 #[cfg(feature = "testing")]
 pub use udp::Fault;
 pub use udp::{CAPTURE_VARIABLE, create_capture, host_addresses, interface_index};
+pub use windows::{SoftMw, WindowType};

@@ -16,7 +16,7 @@ use crate::pages::{self, NotShared, PagesOf, Reach};
 use crate::port::{Port, TableEntry, random_u64, remedy};
 use crate::program_memory::fault_in;
 use crate::shm::copy::place;
-use crate::shm::layout::{MAX_MR, MR_INDEX_BITS, PROGRAM_MEMORY, PROGRAM_PAGES};
+use crate::shm::layout::{KEY_BYTE, KEY_INDEX, MAX_MR, PROGRAM_MEMORY, PROGRAM_PAGES, mr_index};
 use crate::shm::regions::{LocalRegion, ProgramMemory};
 use crate::shm::segment::{Mapping, Population, release, reserve};
 use crate::shm::sync::lock;
@@ -134,7 +134,7 @@ impl SoftMr {
         };
         let index = lock(&port.mr_indices).take().ok_or(exhausted)?;
         let reserved = port.reserve_entry(TableEntry::Mr(index));
-        let tag = reserved.and_then(|()| random_tag()).map_err(|source| {
+        let key = reserved.and_then(|()| key_of(index)).map_err(|source| {
             lock(&port.mr_indices).give(index);
             no_room(port, Bytes::new(region.length()), source)
         })?;
@@ -142,7 +142,7 @@ impl SoftMr {
             port: port.clone(),
             region: Arc::new(region),
             index,
-            key: tag << MR_INDEX_BITS | index,
+            key,
             addr,
             file,
         };
@@ -215,6 +215,11 @@ impl SoftMr {
         self.region.why_not_shared()
     }
 
+    /// Whether memory windows are bound to it. Dropping it invalidates them.
+    pub fn has_windows(&self) -> bool {
+        self.port.has_windows(self.key)
+    }
+
     /// Checks that the program itself may access its memory like this.
     fn check_program(&self, access: AccessFlags) -> Result<(), RegisterError> {
         let LocalRegion::Program(_) = &*self.region else {
@@ -284,12 +289,12 @@ fn admit_peers() {
     unsafe { libc::prctl(libc::PR_SET_PTRACER, ANY) };
 }
 
-/// Returns the random part of a key.
-fn random_tag() -> io::Result<u32> {
+/// Returns a key for an index of the table. Its other bits are random, and those above the [`KEY_BYTE`] are not all 0.
+pub(crate) fn key_of(index: u32) -> io::Result<u32> {
     loop {
-        let tag = random_u64()? as u32 >> MR_INDEX_BITS;
-        if tag != 0 {
-            return Ok(tag);
+        let key = random_u64()? as u32 & !KEY_INDEX | index << KEY_BYTE.count_ones();
+        if key & !KEY_BYTE != 0 {
+            return Ok(key);
         }
     }
 }
@@ -301,6 +306,7 @@ impl Drop for SoftMr {
             return;
         }
         port.mr_entry(self.index).key.store(0, Ordering::Release);
+        port.unbind_windows_of(self.key);
         lock(&port.regions).remove(self.index);
         let is_idle = port.quiesce_peers();
         if let Some(file) = self.file {
@@ -381,7 +387,7 @@ pub(crate) fn check_local(
     need: AccessFlags,
 ) -> Option<*mut u8> {
     let key = sge.lkey().0;
-    let entry = port.mr_entry(key & (MAX_MR - 1));
+    let entry = port.mr_entry(mr_index(key));
     let (addr, length) = (
         entry.addr.load(Ordering::Relaxed),
         entry.length.load(Ordering::Relaxed),
@@ -397,7 +403,7 @@ pub(crate) fn check_local(
 /// Returns the first byte of an SGE in this process. The SGE was checked, or the result must not be used.
 #[inline]
 pub(crate) fn local_address(port: &Port, sge: &Sge<'_>) -> *mut u8 {
-    let entry = port.mr_entry(sge.lkey().0 & (MAX_MR - 1));
+    let entry = port.mr_entry(mr_index(sge.lkey().0));
     let addr = sge.addr().wrapping_add(entry.shift.load(Ordering::Relaxed));
     std::ptr::with_exposed_provenance_mut(addr as usize)
 }

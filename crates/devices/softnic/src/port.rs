@@ -34,6 +34,7 @@ use crate::shm::segment::{Mapping, Population, Table, Tables, reserve};
 use crate::shm::sync::lock;
 use crate::shm::tasks::{Tasks, Wake};
 use crate::udp::{self, Bound, Progress, Udp, UdpAddress};
+use crate::windows::Windows;
 
 /// A queue pair, as its port and the engine see it.
 pub(crate) trait PortQp: fmt::Debug + Send + Sync {
@@ -107,6 +108,8 @@ pub(crate) struct Port {
     serial: AtomicU32,
     pub(crate) qps: Mutex<HashMap<u32, Arc<dyn PortQp>>>,
     pub(crate) regions: Mutex<RegionTable>,
+    /// Locked before the regions.
+    pub(crate) windows: Mutex<Windows>,
     pub(crate) srqs: Mutex<HashMap<u32, Weak<dyn PortSrq>>>,
     /// Asynchronous events that were not polled yet, except limits of shared receive queues.
     async_events: Mutex<VecDeque<AsyncEvent>>,
@@ -229,6 +232,7 @@ impl Port {
             serial: AtomicU32::new(0),
             qps: Mutex::default(),
             regions: Mutex::default(),
+            windows: Mutex::default(),
             srqs: Mutex::default(),
             async_events: Mutex::default(),
             event_bell: OnceLock::new(),

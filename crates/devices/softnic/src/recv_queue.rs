@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use adverb_verbs::{Imm, Qpn, RecvRequest, WcFlags, WcOpcode, WcStatus, WorkCompletion, WrId};
+use adverb_verbs::{
+    Imm, Qpn, RecvRequest, Rkey, WcFlags, WcOpcode, WcStatus, WorkCompletion, WrId,
+};
 
 use crate::datagrams::Datagrams;
-use crate::shm::ring::{Arrival, Piece, RecvRing};
+use crate::shm::ring::{Arrival, Extra, Piece, RecvRing};
 
 /// A receive queue as its owner sees it. The queue pair posts to it, and the completion queue takes from it.
 #[derive(Debug)]
@@ -115,6 +117,11 @@ impl RecvQueue {
 /// Returns the completion of a connection's receive.
 #[inline]
 pub(crate) fn received(wr_id: WrId, qp_num: Qpn, arrival: Arrival) -> WorkCompletion {
+    let (imm, invalidated, flags) = match arrival.extra {
+        Extra::None => (None, None, WcFlags::empty()),
+        Extra::Imm(imm) => (Some(Imm(imm)), None, WcFlags::WITH_IMM),
+        Extra::Invalidated(key) => (None, Some(Rkey(key)), WcFlags::WITH_INV),
+    };
     WorkCompletion {
         wr_id,
         status: match arrival.status {
@@ -127,13 +134,10 @@ pub(crate) fn received(wr_id: WrId, qp_num: Qpn, arrival: Arrival) -> WorkComple
             WcOpcode::Recv
         },
         byte_len: arrival.byte_len,
-        imm: arrival.imm.map(Imm),
+        imm,
+        invalidated,
         qp_num,
         src_qp: None,
-        flags: if arrival.imm.is_some() {
-            WcFlags::WITH_IMM
-        } else {
-            WcFlags::empty()
-        },
+        flags,
     }
 }

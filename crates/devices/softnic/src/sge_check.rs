@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use adverb_verbs::{AccessFlags, Sge};
 
 use crate::domain::SoftPd;
-use crate::shm::layout::MAX_MR;
+use crate::shm::layout::mr_index;
 
 /// An SGE that requests of a protection domain cannot use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,7 +60,7 @@ impl SoftPd {
     /// The first reason why such a request fails.
     pub fn check_sge(&self, sge: &Sge<'_>, need: AccessFlags) -> Result<(), SgeError> {
         let lkey = sge.lkey().0;
-        let entry = self.handle.port.mr_entry(lkey & (MAX_MR - 1));
+        let entry = self.handle.port.mr_entry(mr_index(lkey));
         if lkey == 0 || entry.key.load(Ordering::Acquire) != lkey {
             return Err(SgeError::UnknownKey { lkey });
         }

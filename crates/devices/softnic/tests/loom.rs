@@ -11,7 +11,7 @@ use adverb_softnic::shm::datagram_ring::{
 use adverb_softnic::shm::notify::{Armed, Urgency};
 use adverb_softnic::shm::quiesce::{self, Busy};
 use adverb_softnic::shm::ready::Ready;
-use adverb_softnic::shm::ring::{Arrival, Line, Piece, RecvRing};
+use adverb_softnic::shm::ring::{Arrival, Extra, Line, Piece, RecvRing};
 use adverb_softnic::shm::send_ring::{SendRing, Sent};
 use adverb_softnic::shm::shared_ring::{SharedRing, Ticket};
 use adverb_verbs::{NotifyOn, Qpn, WcOpcode, WcStatus};
@@ -107,7 +107,10 @@ fn arrival(position: u64) -> Arrival {
     Arrival {
         byte_len: 8 + position as u32,
         status: 0,
-        imm: (position % 2 == 0).then_some(position as u32),
+        extra: match position % 2 {
+            0 => Extra::Imm(position as u32),
+            _ => Extra::None,
+        },
         is_write: position % 2 == 1,
     }
 }

@@ -29,8 +29,6 @@ pub struct Completion {
     pub queue: Queue,
     /// The work completion for the program.
     pub work: WorkCompletion,
-    /// The key that the peer's message invalidated.
-    pub invalidated: Option<Rkey>,
     /// Whether it raises a solicited event.
     pub solicited: Solicited,
 }
@@ -54,7 +52,6 @@ impl Completion {
                 qp_num,
                 ..WorkCompletion::default()
             },
-            invalidated: None,
             solicited: Solicited::No,
         }
     }
@@ -70,7 +67,6 @@ impl Completion {
                 qp_num,
                 ..WorkCompletion::default()
             },
-            invalidated: None,
             solicited: Solicited::No,
         }
     }
@@ -80,6 +76,14 @@ impl Completion {
     pub(crate) fn with_imm(mut self, imm: Option<Imm>) -> Self {
         self.work.imm = imm;
         self.work.flags.set(WcFlags::WITH_IMM, imm.is_some());
+        self
+    }
+
+    /// Adds the key that the message invalidated.
+    #[must_use]
+    pub(crate) fn with_invalidated(mut self, rkey: Rkey) -> Self {
+        self.work.invalidated = Some(rkey);
+        self.work.flags.insert(WcFlags::WITH_INV);
         self
     }
 

@@ -230,9 +230,6 @@ fn with_tail(mut ended: Completion, tail: Tail, packet: &Packet<'_>) -> Completi
     match tail {
         Tail::None => ended,
         Tail::Imm(imm) => ended.with_imm(Some(imm)),
-        Tail::Invalidate(rkey) => Completion {
-            invalidated: Some(rkey),
-            ..ended
-        },
+        Tail::Invalidate(rkey) => ended.with_invalidated(rkey),
     }
 }

@@ -185,6 +185,7 @@ impl TryFrom<Operation> for Work {
             Operation::RdmaRead(remote) => Work::Read(remote),
             Operation::FetchAdd(remote, add) => Work::FetchAdd(remote, add),
             Operation::CompareSwap(remote, c) => Work::CompareSwap(remote, c),
+            Operation::SendWithInvalidate(rkey) => Work::SendWithInvalidate(rkey),
             other => return Err(UnknownOperation(other)),
         })
     }

@@ -256,6 +256,11 @@ impl UcQp {
         Some(length)
     }
 
+    /// Whether a send request is not complete, except for its completion.
+    pub fn has_unfinished_sends(&self) -> bool {
+        self.sends.front().is_some()
+    }
+
     /// Whether [`UcQp::poll_completion`] would return a completion.
     #[inline]
     pub fn has_completions(&self) -> bool {

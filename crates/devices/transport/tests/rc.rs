@@ -510,7 +510,7 @@ fn a_send_can_end_a_key() {
     post(&mut lab, send);
     lab.run();
     assert!(!lab.b.memory.valid);
-    assert_eq!(lab.b.completions[0].invalidated, Some(REMOTE_KEY));
+    assert_eq!(lab.b.completions[0].work.invalidated, Some(REMOTE_KEY));
     assert_eq!(lab.b.completions[0].solicited, Solicited::Yes);
     post(&mut lab, work(2, Work::Write(REMOTE), piece(0, 8)));
     lab.run();

@@ -18,6 +18,12 @@ bitflags::bitflags! {
 }
 
 impl AccessFlags {
+    /// Memory windows may be bound to the region (`IBV_ACCESS_MW_BIND`). No right of a peer, so not in
+    /// [`AccessFlags::all`].
+    pub const WINDOW_BIND: AccessFlags = AccessFlags::from_bits_retain(1 << 4);
+    /// A window's first byte has the address 0 (`IBV_ACCESS_ZERO_BASED`). Not in [`AccessFlags::all`].
+    pub const ZERO_BASED: AccessFlags = AccessFlags::from_bits_retain(1 << 5);
+
     /// Whether the combination is valid: remote write and atomic access need local write access (IBTA
     /// vol. 1, 10.6.3; `ibv_reg_mr` refuses other combinations).
     pub fn is_consistent(self) -> bool {

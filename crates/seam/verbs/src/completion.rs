@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::ids::{Imm, Qpn, WrId};
+use crate::ids::{Imm, Qpn, Rkey, WrId};
 
 /// Status of a completed request (`ibv_wc_status`, same numbers). Unknown numbers are preserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +18,8 @@ pub enum WcStatus {
     LocProtErr,
     /// The queue pair was in the error state, and the request was not executed.
     WrFlushErr,
+    /// A memory window could not be bound.
+    MwBindErr,
     /// The peer found the request invalid (such as a message longer than its receive buffer).
     RemInvReqErr,
     /// The peer refused the key, range or access right.
@@ -33,12 +35,13 @@ pub enum WcStatus {
 }
 
 impl WcStatus {
-    const NAMES: [(WcStatus, u32, &'static str); 10] = [
+    const NAMES: [(WcStatus, u32, &'static str); 11] = [
         (WcStatus::Success, 0, "success"),
         (WcStatus::LocLenErr, 1, "local length error"),
         (WcStatus::LocQpOpErr, 2, "local QP operation error"),
         (WcStatus::LocProtErr, 4, "local protection error"),
         (WcStatus::WrFlushErr, 5, "work request flushed"),
+        (WcStatus::MwBindErr, 6, "memory window bind error"),
         (WcStatus::RemInvReqErr, 9, "remote invalid request error"),
         (WcStatus::RemAccessErr, 10, "remote access error"),
         (WcStatus::RemOpErr, 11, "remote operation error"),
@@ -96,6 +99,10 @@ pub enum WcOpcode {
     CompareSwap,
     /// A fetch-and-add of this side.
     FetchAdd,
+    /// A bind of a memory window.
+    BindWindow,
+    /// A local invalidate.
+    LocalInvalidate,
     /// A SEND of the peer arrived.
     Recv,
     /// An RDMA WRITE with immediate of the peer arrived.
@@ -110,6 +117,8 @@ bitflags::bitflags! {
         const GRH = 1;
         /// There is immediate data.
         const WITH_IMM = 1 << 1;
+        /// The message invalidated a key.
+        const WITH_INV = 1 << 3;
     }
 }
 
@@ -126,6 +135,8 @@ pub struct WorkCompletion {
     pub byte_len: u32,
     /// Immediate data, if the message had any.
     pub imm: Option<Imm>,
+    /// The local key that the message invalidated, if it did.
+    pub invalidated: Option<Rkey>,
     /// The local queue pair.
     pub qp_num: Qpn,
     /// The queue pair that sent a datagram (UD receives).
@@ -143,6 +154,7 @@ impl Default for WorkCompletion {
             opcode: WcOpcode::Send,
             byte_len: 0,
             imm: None,
+            invalidated: None,
             qp_num: Qpn::default(),
             src_qp: None,
             flags: WcFlags::empty(),

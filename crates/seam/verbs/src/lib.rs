@@ -75,5 +75,5 @@ pub use station::{CpuTime, Level, OutOfBandError, RoleId, Station, WaitError, Wo
 pub use stream::{Note, StreamAddress, StreamError, StreamStep, StreamWait, Streams};
 pub use work::{
     AhRef, Comparison, Destination, Operation, RecvRequest, RemoteAddress, SendFlags, SendRequest,
-    Sge,
+    Sge, WindowBinding,
 };

@@ -13,13 +13,16 @@ use crate::qp::{QpAttr, QpType};
 use crate::work::{Operation, RecvRequest, SendFlags, SendRequest};
 
 impl QpType {
-    /// Whether queue pairs of this type carry `operation`: unreliable ones do not carry READ and atomics,
-    /// and UD only carries SEND.
+    /// Whether queue pairs of this type carry `operation`: unreliable ones do not carry READ, atomics and SEND with
+    /// invalidate, and UD only carries SEND.
     #[inline]
     pub const fn carries(self, operation: &Operation) -> bool {
         match self {
             QpType::Rc | QpType::Dci => true,
-            QpType::Uc => !operation.writes_local_memory(),
+            QpType::Uc => {
+                let is_unreliable = !matches!(operation, Operation::SendWithInvalidate(_));
+                is_unreliable && !operation.writes_local_memory()
+            }
             QpType::Ud => matches!(operation, Operation::Send | Operation::SendWithImm(_)),
             QpType::Dct => false,
         }
@@ -34,7 +37,11 @@ impl Operation {
     #[inline]
     pub const fn completion_opcode(&self) -> WcOpcode {
         match self {
-            Operation::Send | Operation::SendWithImm(_) => WcOpcode::Send,
+            Operation::Send | Operation::SendWithImm(_) | Operation::SendWithInvalidate(_) => {
+                WcOpcode::Send
+            }
+            Operation::BindWindow(_) => WcOpcode::BindWindow,
+            Operation::LocalInvalidate(_) => WcOpcode::LocalInvalidate,
             Operation::RdmaWrite(_) | Operation::RdmaWriteWithImm(..) => WcOpcode::RdmaWrite,
             Operation::RdmaRead(_) => WcOpcode::RdmaRead,
             Operation::FetchAdd(..) => WcOpcode::FetchAdd,
@@ -49,6 +56,9 @@ impl Operation {
             Operation::RdmaWrite(_) | Operation::RdmaWriteWithImm(..) => "RDMA WRITE",
             Operation::RdmaRead(_) => "RDMA READ",
             Operation::FetchAdd(..) | Operation::CompareSwap(..) => "atomic operations",
+            Operation::SendWithInvalidate(_) => "SEND with invalidate",
+            Operation::BindWindow(_) => "binds of memory windows",
+            Operation::LocalInvalidate(_) => "local invalidates",
         }
     }
 }
@@ -191,14 +201,14 @@ impl AttrLimits {
 mod tests {
     use super::*;
     use crate::ids::{Imm, Lkey, PortNum, Rkey, WrId};
-    use crate::work::{AhRef, Comparison, Destination, RemoteAddress, Sge};
+    use crate::work::{AhRef, Comparison, Destination, RemoteAddress, Sge, WindowBinding};
     use crate::{AccessFlags, Qpn};
 
     const AT: RemoteAddress = RemoteAddress {
         addr: 0,
         rkey: Rkey(0),
     };
-    const OPERATIONS: [Operation; 7] = [
+    const OPERATIONS: [Operation; 10] = [
         Operation::Send,
         Operation::SendWithImm(Imm(0)),
         Operation::RdmaWrite(AT),
@@ -212,6 +222,16 @@ mod tests {
                 new: 0,
             },
         ),
+        Operation::SendWithInvalidate(Rkey(0)),
+        Operation::LocalInvalidate(Rkey(0)),
+        Operation::BindWindow(WindowBinding {
+            window: Rkey(0),
+            rkey: Rkey(0),
+            region: Lkey(0),
+            addr: 0,
+            length: 0,
+            access: AccessFlags::empty(),
+        }),
     ];
 
     fn request<'a>(operation: Operation, sges: &'a [Sge<'a>]) -> SendRequest<'a> {
@@ -221,11 +241,11 @@ mod tests {
     #[test]
     fn each_service_carries_its_operations() {
         let carried = |qp_type: QpType| {
-            let carries = OPERATIONS.iter().take_while(|o| qp_type.carries(o));
+            let carries = OPERATIONS.iter().filter(|o| qp_type.carries(o));
             carries.count()
         };
         let types = [QpType::Rc, QpType::Dci, QpType::Uc, QpType::Ud, QpType::Dct];
-        assert_eq!(types.map(carried), [7, 7, 4, 2, 0]);
+        assert_eq!(types.map(carried), [10, 10, 6, 2, 0]);
         let refused = request(OPERATIONS[4], &[]).check_kind(QpType::Uc);
         assert_eq!(
             refused.unwrap_err().to_string(),

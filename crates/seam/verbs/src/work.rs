@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use crate::access::AccessFlags;
 use crate::ids::{Imm, Lkey, Qpn, Rkey, WrId};
 
 /// A scatter/gather element: part of a registered memory region (`ibv_sge`).
@@ -93,6 +94,29 @@ pub enum Operation {
     /// Replaces 8 aligned bytes of the peer's memory if they have the expected value, and returns the
     /// previous value.
     CompareSwap(RemoteAddress, Comparison),
+    /// SEND that also invalidates a key of the peer.
+    SendWithInvalidate(Rkey),
+    /// Binds a memory window of this side.
+    BindWindow(WindowBinding),
+    /// Invalidates a key of this side.
+    LocalInvalidate(Rkey),
+}
+
+/// The operands of a bind of a memory window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowBinding {
+    /// The window, by any of its keys: they differ in the low 8 bits only.
+    pub window: Rkey,
+    /// Its new key.
+    pub rkey: Rkey,
+    /// The memory region.
+    pub region: Lkey,
+    /// Address of the first byte, as requests with the region's key name it.
+    pub addr: u64,
+    /// Length in bytes; 0: binds a type 1 window to nothing.
+    pub length: u64,
+    /// Rights of the peer, and [`AccessFlags::ZERO_BASED`].
+    pub access: AccessFlags,
 }
 
 /// The operands of a compare-and-swap, in host order.
@@ -111,6 +135,14 @@ impl Operation {
         matches!(
             self,
             Operation::RdmaRead(_) | Operation::FetchAdd(..) | Operation::CompareSwap(..)
+        )
+    }
+
+    /// Whether it concerns only keys of this side: nothing is sent.
+    pub const fn is_local(&self) -> bool {
+        matches!(
+            self,
+            Operation::BindWindow(_) | Operation::LocalInvalidate(_)
         )
     }
 

@@ -3,9 +3,9 @@
 use std::ffi::c_int;
 
 use adverb_abi::{
-    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_qp, ibv_recv_wr,
-    ibv_send_wr, ibv_sge, ibv_srq,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
+    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq,
 };
 use adverb_verbs::{
     AddressHandle as _, Comparison, Destination, Imm, Operation, PostError, Qpn, QueuePair as _,
@@ -18,6 +18,7 @@ use super::Qp;
 use crate::ah::Ah;
 use crate::call::{self, Refusal};
 use crate::explain;
+use crate::mw;
 use crate::pd::Pd;
 use crate::srq::Srq;
 
@@ -43,8 +44,11 @@ unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge<'a>], 
 }
 
 /// Returns the operation of a send request.
+///
+/// # Safety
+/// If it binds a memory window, the window and the region exist.
 #[inline]
-fn operation(wr: &ibv_send_wr) -> Result<Operation, Refusal> {
+unsafe fn operation(wr: &ibv_send_wr) -> Result<Operation, Refusal> {
     // SAFETY: the opcode determines which member the program has set; all bytes are valid numbers.
     let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
     let at = RemoteAddress {
@@ -67,6 +71,12 @@ fn operation(wr: &ibv_send_wr) -> Result<Operation, Refusal> {
             let (expected, new) = (atomic.compare_add, atomic.swap);
             Operation::CompareSwap(atomic_at, Comparison { expected, new })
         }
+        IBV_WR_SEND_WITH_INV => Operation::SendWithInvalidate(Rkey(wr.imm_data)),
+        IBV_WR_LOCAL_INV => Operation::LocalInvalidate(Rkey(wr.imm_data)),
+        IBV_WR_BIND_MW => {
+            // SAFETY: the caller's.
+            unsafe { mw::bind_type_2(wr.bind_mw.mw, wr.bind_mw.rkey, &wr.bind_mw.bind_info) }?
+        }
         other => {
             return Err(Refusal::unsupported(format!(
                 "the device has no requests with opcode {other}"
@@ -79,16 +89,16 @@ impl Qp {
     /// Converts a send request.
     ///
     /// # Safety
-    /// The request, its SGEs, its inline data and its address handle live as long as `'a`.
+    /// The request, its SGEs, its inline data, its memory window and its address handle live as long as `'a`.
     #[inline]
     unsafe fn send_request<'a>(&self, wr: &'a ibv_send_wr) -> Result<SendRequest<'a>, Refusal> {
         let flags = SendFlags::from_bits(wr.send_flags).ok_or_else(|| {
             Refusal::invalid(format!("unsupported send_flags {:#x}", wr.send_flags))
         })?;
         // SAFETY: the caller's.
-        let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
+        let (sges, operation) = unsafe { (sges(wr.sg_list, wr.num_sge)?, operation(wr)?) };
         let request =
-            SendRequest::new(WrId(wr.wr_id), operation(wr)?, sges).with_flags(flags | self.flags);
+            SendRequest::new(WrId(wr.wr_id), operation, sges).with_flags(flags | self.flags);
         if !self.qp_type.is_addressed() {
             return Ok(request);
         }

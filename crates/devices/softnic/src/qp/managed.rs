@@ -45,10 +45,7 @@ impl PortQp for QpInner {
     }
 
     fn wait_for_peer(&self) -> bool {
-        let send = self.send.lock();
-        let connection = send.path.shared_memory();
-        let peer = connection.map(|c| (c.peer.clone(), c.remote_index()));
-        drop(send);
+        let peer = self.peer.lock().clone();
         peer.is_none_or(|(peer, remote)| peer.wait_idle(remote, QUIESCE_TIMEOUT))
     }
 

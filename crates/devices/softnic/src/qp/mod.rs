@@ -1,7 +1,7 @@
 //! Queue pairs: states, queues and posting.
 //!
 //! Locks, in this order: `control`, `send`, `recv`, the port's list of waiting queue pairs, a completion
-//! queue's state, the port's regions. None is shared with another process, and none is held while waiting for
+//! queue's state, the port's windows, the port's regions. None is shared with another process, and none is held while waiting for
 //! another process, except in `quiesce`, which waits a limited time for one operation of a peer.
 
 use std::collections::VecDeque;
@@ -24,6 +24,7 @@ use crate::port::{Port, TableEntry};
 use crate::recv_queue::RecvQueue;
 use crate::requester::{Connection, DestinationCache, WaitingRequest};
 use crate::shm::layout::{FIRST_QP, MAX_QP, QpEntry, qpn_of};
+use crate::shm::peer::Peer;
 use crate::shm::ring::{Line, RecvRing};
 use crate::shm::send_ring::SendRing;
 use crate::shm::sync::lock;
@@ -71,6 +72,8 @@ pub(crate) struct QpInner {
     srq: Option<Arc<SrqInner>>,
     ring: Range<u64>,
     control: Mutex<()>,
+    /// Its peer within shared memory, by its port and its index there. No other lock is taken while this is locked.
+    peer: SpinMutex<Option<(Arc<Peer>, u32)>>,
     send: SpinMutex<SendQueue>,
     recv: SpinMutex<RecvProducer>,
 }
@@ -195,6 +198,7 @@ impl SoftQp {
             srq,
             ring: lines,
             control: Mutex::new(()),
+            peer: SpinMutex::default(),
             send: SpinMutex::default(),
             recv: SpinMutex::default(),
         };
@@ -260,6 +264,7 @@ impl Drop for SoftQp {
         qp.set_state(QpState::Reset);
         let released = qp.quiesce();
         qp.leave_groups();
+        qp.port.unbind_windows_for(qp.qpn);
         qp.leave_queues(srq::PeerActivity::from_idle(released));
         qp.port.forget(AsyncEvent::LastWqeReached(qp.qpn));
         qp.send_cq.detach_sender(qp.qpn);
@@ -322,6 +327,7 @@ impl SoftQp {
         idle::note_progress();
         if let [request] = requests
             && self.inner.sends_over_udp(&send)
+            && !request.operation.is_local()
         {
             let posted = self.inner.post_alone(&mut send, request);
             return posted.map_err(|cause| PostError { index: 0, cause });

@@ -29,6 +29,15 @@ impl QpInner {
                 return true;
             }
             oldest.has_begun = true;
+            if oldest.operation.is_local() {
+                let status = self.end_local(oldest.count, &oldest.request());
+                waiting.pop_front();
+                failed = !status.is_success();
+                if failed {
+                    break;
+                }
+                continue;
+            }
             let status = match (self.service, &mut *path) {
                 (QpType::Rc, Path::SharedMemory(connection)) => {
                     let attempt = connection.attempt_apart(self.entry(), &oldest.request());
@@ -142,6 +151,10 @@ impl QpInner {
             return self.accept_outside_rts(send, request);
         }
         self.count_send(send, request)?;
+        if request.operation.is_local() {
+            self.accept_local(send, request);
+            return Ok(());
+        }
         if self.service != QpType::Rc {
             self.send_unreliably(send, request);
             return Ok(());
@@ -167,6 +180,24 @@ impl QpInner {
             self.put_off(send, request);
         }
         Ok(())
+    }
+
+    /// Carries out a request that concerns only keys of this side, after all earlier requests.
+    #[cold]
+    fn accept_local(self: &Arc<Self>, send: &mut SendQueue, request: &SendRequest<'_>) {
+        if !send.waiting.is_empty() || self.has_unfinished_sends(send) {
+            return self.put_off(send, request);
+        }
+        if !self.end_local(send.posted, request).is_success() {
+            self.fail_as_requester(send);
+        }
+    }
+
+    /// Carries out a request that concerns only keys of this side; returns its status.
+    pub(super) fn end_local(&self, count: u64, request: &SendRequest<'_>) -> WcStatus {
+        let status = (self.port).operate_on_keys((self.qpn, self.pd), &request.operation);
+        self.end_send(count, request, status);
+        status
     }
 
     #[cold]

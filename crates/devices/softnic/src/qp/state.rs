@@ -64,6 +64,7 @@ impl QpInner {
         pending.retain(|qp| !Arc::ptr_eq(qp, &own));
         drop(pending);
         let left = std::mem::take(&mut *self.send.lock());
+        *self.peer.lock() = None;
         if left.path.is_udp() {
             self.disconnect();
         }
@@ -172,6 +173,7 @@ impl QpInner {
             commit();
         }
         if let Some(path) = path {
+            *self.peer.lock() = (path.shared_memory()).map(|c| (c.peer.clone(), c.remote_index()));
             send.path = path;
         }
         if let Path::SharedMemory(connection) = &mut send.path {

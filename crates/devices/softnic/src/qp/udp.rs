@@ -183,15 +183,37 @@ impl QpInner {
     pub(super) fn drive_over_udp(&self, send: &mut SendQueue) -> bool {
         match self.state() {
             QpState::Rts => {
-                for waiting in send.waiting.drain(..) {
-                    self.hand_over(waiting.count, &waiting.request());
-                }
+                self.hand_over_waiting(send);
                 self.doorbell();
             }
             QpState::Err | QpState::Sqe => self.flush_waiting(send),
             _ => {}
         }
         !send.waiting.is_empty()
+    }
+
+    /// Passes the waiting requests to the transport. One that concerns only keys of this side is carried out when those
+    /// before it are complete.
+    fn hand_over_waiting(&self, send: &mut SendQueue) {
+        while let Some(oldest) = send.waiting.front() {
+            let (count, is_local) = (oldest.count, oldest.operation.is_local());
+            if is_local && self.has_unfinished_sends(send) {
+                return;
+            }
+            let Some(oldest) = send.waiting.pop_front() else {
+                return;
+            };
+            if !is_local {
+                self.hand_over(count, &oldest.request());
+            } else if !self.end_local(count, &oldest.request()).is_success() {
+                return self.fail_as_requester(send);
+            }
+        }
+    }
+
+    /// Whether an earlier request is in flight. Within shared memory each is complete when it was carried out.
+    pub(super) fn has_unfinished_sends(&self, send: &SendQueue) -> bool {
+        send.path.is_udp() && self.udp().has_unfinished_sends(self.qpn)
     }
 
     /// Flushes waiting requests, in ERR or SQE.

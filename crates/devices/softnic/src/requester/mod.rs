@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use adverb_verbs::{
-    AccessFlags, Operation, Psn, QpType, Qpn, RetryParams, RnrTimer, SendFlags, SendRequest,
+    AccessFlags, Operation, Psn, QpType, Qpn, RetryParams, Rkey, RnrTimer, SendFlags, SendRequest,
     WcStatus,
 };
 
@@ -17,7 +17,7 @@ use crate::shm::layout::{CqEntry, Duties, Phase, QpEntry, qp_index};
 use crate::shm::notify::Urgency;
 use crate::shm::peer::{Peer, Reached};
 use crate::shm::process::CopyFailure;
-use crate::shm::ring::{Arrival, Piece, RecvRing};
+use crate::shm::ring::{Arrival, Extra, Piece, RecvRing};
 
 mod atomics;
 mod datagrams;
@@ -219,8 +219,11 @@ impl Connection {
             return Attempt::Done(WcStatus::LocProtErr);
         };
         match request.operation {
-            Operation::Send => self.send(source, None, request.flags),
-            Operation::SendWithImm(imm) => self.send(source, Some(imm.0), request.flags),
+            Operation::Send => self.send(source, Extra::None, request.flags),
+            Operation::SendWithImm(imm) => self.send(source, Extra::Imm(imm.0), request.flags),
+            Operation::SendWithInvalidate(rkey) => {
+                self.send(source, Extra::Invalidated(rkey.0), request.flags)
+            }
             Operation::RdmaWrite(to) => self.write(source, to),
             Operation::RdmaWriteWithImm(to, imm) => {
                 self.write_with_imm(source, to, imm.0, request.flags)
@@ -321,7 +324,7 @@ impl Connection {
         self.attached.as_mut().expect("attached before operating")
     }
 
-    fn send(&mut self, source: Source<'_>, imm: Option<u32>, flags: SendFlags) -> Attempt {
+    fn send(&mut self, source: Source<'_>, extra: Extra, flags: SendFlags) -> Attempt {
         let length = source.left;
         let attached = self.attached();
         if !attached.take_receive() {
@@ -335,11 +338,16 @@ impl Connection {
         if let Err(failure) = self.scatter(source, ring, position) {
             return self.scatter_failed(failure, flags);
         }
+        if let Extra::Invalidated(rkey) = extra
+            && !self.invalidate(Rkey(rkey))
+        {
+            return self.scatter_failed(CopyFailure::Remote, flags);
+        }
         self.arrive(
             Arrival {
                 byte_len: length as u32,
                 status: 0,
-                imm,
+                extra,
                 is_write: false,
             },
             flags,
@@ -347,7 +355,15 @@ impl Connection {
         Attempt::Done(WcStatus::Success)
     }
 
-    /// Ends a SEND whose payload was not copied into the receive.
+    /// Invalidates a key of the peer. Returns false if its queue pair does not have this key.
+    #[cold]
+    fn invalidate(&mut self, rkey: Rkey) -> bool {
+        let pd = self.attached().pd;
+        let entry = self.peer.mr_entry(rkey.0);
+        entry.invalidate(rkey, (self.remote_qpn, pd))
+    }
+
+    /// Ends a SEND whose payload was not copied into the receive, or whose key was not invalidated.
     #[cold]
     fn scatter_failed(&mut self, failure: CopyFailure, flags: SendFlags) -> Attempt {
         if failure == CopyFailure::Gone {

@@ -10,7 +10,7 @@ use crate::memory::local_address;
 use crate::shm::copy::place;
 use crate::shm::peer::{FarPlace, Reached};
 use crate::shm::process::{CopyFailure, Direction, Pieces, last_piece};
-use crate::shm::ring::Arrival;
+use crate::shm::ring::{Arrival, Extra};
 
 impl Connection {
     #[inline]
@@ -51,7 +51,7 @@ impl Connection {
                 Arrival {
                     byte_len,
                     status: 0,
-                    imm: Some(imm),
+                    extra: Extra::Imm(imm),
                     is_write: true,
                 },
                 flags,
@@ -172,8 +172,28 @@ impl Connection {
         if !AccessFlags::from_bits_retain(access).contains(need) {
             return None;
         }
+        if self.peer.mr_entry(at.rkey.0).is_window() {
+            return self.through_window(at, length, need);
+        }
         let pd = self.attached().pd;
         self.cache
             .find(&self.peer, at.rkey.0, pd, need, (at.addr, length))
+    }
+
+    #[inline(never)] // keeps the access to regions small
+    fn through_window(
+        &mut self,
+        at: RemoteAddress,
+        length: u64,
+        need: AccessFlags,
+    ) -> Option<Reached> {
+        let pd = self.attached().pd;
+        let entry = self.peer.mr_entry(at.rkey.0);
+        let remote = (self.remote_qpn, pd);
+        let (region, addr) = entry.through_window(at.rkey.0, remote, need, (at.addr, length))?;
+        // The window alone determines the rights.
+        let need = AccessFlags::empty();
+        self.cache
+            .find(&self.peer, region, pd, need, (addr, length))
     }
 }

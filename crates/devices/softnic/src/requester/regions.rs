@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use adverb_verbs::AccessFlags;
 
+use crate::shm::layout::mr_index;
 use crate::shm::peer::{Peer, PeerRegion, Reached};
 
 const CACHE_SLOTS: usize = 32;
@@ -27,7 +28,7 @@ impl RegionCache {
         need: AccessFlags,
         (addr, length): (u64, u64),
     ) -> Option<Reached> {
-        let slot = &mut self.slots[key as usize % CACHE_SLOTS];
+        let slot = &mut self.slots[mr_index(key) as usize % CACHE_SLOTS];
         if slot.as_ref().is_none_or(|(cached, _)| *cached != key) {
             *slot = Some((key, peer.region(key)?));
         }

@@ -22,7 +22,7 @@ use crate::shm::segment::SharedWords;
 use crate::shm::sync::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// First word of a port file: "adverb" and a layout version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x09");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x0a");
 
 /// Bits of a queue pair number that index the owner's table; those above are the port's slot.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
@@ -61,10 +61,21 @@ pub(crate) const FIRST_QP: u32 = 2;
 pub(crate) const MAX_CQ: u32 = 1 << 12;
 /// Maximum number of shared receive queues of a port.
 pub(crate) const MAX_SRQ: u32 = 1 << 10;
-/// Bits of a key that index the table of regions; those above are random.
-pub(crate) const MR_INDEX_BITS: u32 = 14;
-/// Maximum number of memory regions of a port.
+/// Bits of a key that index the table of regions and windows. They are above the [`KEY_BYTE`].
+const MR_INDEX_BITS: u32 = 14;
+/// Maximum number of memory regions and windows of a port.
 pub(crate) const MAX_MR: u32 = 1 << MR_INDEX_BITS;
+/// Bits of a window's key that the program chooses. Those of a region's key are random.
+pub(crate) const KEY_BYTE: u32 = 0xff;
+
+/// Bits of a key above the [`KEY_BYTE`] that are the index.
+pub(crate) const KEY_INDEX: u32 = (MAX_MR - 1) << KEY_BYTE.count_ones();
+
+/// Returns the index of a key in the table of regions and windows.
+#[inline]
+pub(crate) const fn mr_index(key: u32) -> u32 {
+    key >> KEY_BYTE.count_ones() & (MAX_MR - 1)
+}
 
 pub(crate) const SENDERS: usize = 4096;
 pub(crate) const ERRANDS: usize = SENDERS + MAX_SLOTS as usize * size_of::<SenderEntry>();
@@ -301,23 +312,51 @@ pub(crate) const PROGRAM_MEMORY: u64 = u64::MAX;
 /// In place of a file's number: the region is program memory, whose pages are shared ([`crate::pages`]).
 pub(crate) const PROGRAM_PAGES: u64 = u64::MAX - 1;
 
-/// A memory region.
+/// In [`MrEntry::pd`]: the entry is a memory window's, so no local key of a domain matches it.
+pub(crate) const WINDOW: u32 = 1 << 31;
+
+/// What a memory window is bound to, in [`MrEntry::file`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BoundTo {
+    /// Key of the region.
+    pub(crate) region: u32,
+    /// Number of the only queue pair that the window serves; 0: it serves all of its domain.
+    pub(crate) qpn: u32,
+}
+
+impl BoundTo {
+    pub(crate) fn of(entry: &MrEntry) -> Self {
+        let word = entry.file.load(Ordering::Relaxed);
+        BoundTo {
+            region: word as u32,
+            qpn: (word >> 32) as u32,
+        }
+    }
+
+    pub(crate) fn store(self, entry: &MrEntry) {
+        let word = u64::from(self.region) | u64::from(self.qpn) << 32;
+        entry.file.store(word, Ordering::Relaxed);
+    }
+}
+
+/// A memory region or a memory window.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct MrEntry {
-    /// Its lkey and rkey; 0: no region. Stored last and cleared first, so the other words are valid while it is set.
+    /// Its lkey and rkey; 0: no region, or a window that is not bound. Stored last and cleared first, so the other words are valid while it is set.
     pub(crate) key: AtomicU32,
     /// `AccessFlags`.
     pub(crate) access: AtomicU32,
     /// Address by which requests name the first byte.
     pub(crate) addr: AtomicU64,
-    /// What has to be added (with wrapping) to such an address to get the address in the owner's process.
+    /// What has to be added (with wrapping) to such an address to get the address in the owner's process; of a window,
+    /// to get the address in its region.
     pub(crate) shift: AtomicU64,
     /// Length in bytes.
     pub(crate) length: AtomicU64,
-    /// Number of its file, [`PROGRAM_MEMORY`] or [`PROGRAM_PAGES`].
+    /// Number of its file, [`PROGRAM_MEMORY`] or [`PROGRAM_PAGES`]; of a window the words of [`BoundTo`].
     pub(crate) file: AtomicU64,
-    /// Protection domain.
+    /// Protection domain, of a window with [`WINDOW`].
     pub(crate) pd: AtomicU32,
     /// Shared pages: the descriptor of their file in the owner's process.
     pub(crate) pages_fd: AtomicU32,

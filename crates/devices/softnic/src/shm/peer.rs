@@ -15,8 +15,8 @@ use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use crate::program_memory::page_size;
 use crate::shm::dir::Dir;
 use crate::shm::layout::{
-    self, CqEntry, ErrandEntry, Header, MAX_MR, MrEntry, PROGRAM_MEMORY, PROGRAM_PAGES, QpEntry,
-    SrqEntry,
+    self, CqEntry, ErrandEntry, Header, MrEntry, PROGRAM_MEMORY, PROGRAM_PAGES, QpEntry, SrqEntry,
+    mr_index,
 };
 use crate::shm::life;
 use crate::shm::process::{self, CopyFailure, Direction, Pieces};
@@ -310,7 +310,7 @@ impl Peer {
     /// Returns the entry at the index of `key`. The caller has to compare the entry's key.
     #[inline]
     pub(crate) fn mr_entry(&self, key: u32) -> &MrEntry {
-        self.tables.mrs.at(key & (MAX_MR - 1))
+        self.tables.mrs.at(mr_index(key))
     }
 
     /// Returns the address of `length` bytes at `offset` of the port file. `None` if they are not within it.
@@ -352,7 +352,7 @@ impl Peer {
 
     fn map_region(&self, key: u32) -> Option<PeerRegion> {
         let entry = self.mr_entry(key);
-        if key == 0 || entry.key.load(Ordering::Acquire) != key {
+        if key == 0 || entry.key.load(Ordering::Acquire) != key || entry.is_window() {
             return None;
         }
         let (addr, length) = (

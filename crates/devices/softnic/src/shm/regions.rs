@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::pages::{NotShared, PagesOf, Reach};
-use crate::shm::layout::MAX_MR;
+use crate::shm::layout::mr_index;
 use crate::shm::segment::Mapping;
 
 /// The memory of a region. A file is unmapped when the last user drops it.
@@ -115,6 +115,6 @@ impl RegionTable {
     /// Returns the region at the index of `key`. The caller has to compare the region's key with `key`.
     #[inline]
     pub(crate) fn at(&self, key: u32) -> Option<&Arc<LocalRegion>> {
-        self.0.get((key & (MAX_MR - 1)) as usize)?.as_ref()
+        self.0.get(mr_index(key) as usize)?.as_ref()
     }
 }

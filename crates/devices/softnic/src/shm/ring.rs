@@ -18,7 +18,7 @@
 //! ```text
 //! word 0   position << 2 | EMPTY, POSTED or COMPLETED
 //! word 1   byte_len | status << 32 | flags << 40
-//! word 2   immediate data
+//! word 2   immediate data, or the invalidated key
 //! word 3   total capacity of the pieces | pieces << 48
 //! words 4,5 6,7   two pieces: address; length << 32 | lkey
 //! next lines      four more pieces each
@@ -83,14 +83,52 @@ pub struct Arrival {
     pub byte_len: u32,
     /// `ibv_wc_status`.
     pub status: u8,
-    /// Immediate data.
-    pub imm: Option<u32>,
+    /// What the message carried in addition to its payload.
+    pub extra: Extra,
     /// Whether it was a WRITE with immediate data, not a SEND.
     pub is_write: bool,
 }
 
+/// What a message carries in addition to its payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extra {
+    /// Nothing.
+    #[default]
+    None,
+    /// Immediate data.
+    Imm(u32),
+    /// A key of the receiver, which it has invalidated.
+    Invalidated(u32),
+}
+
 const WITH_IMM: u64 = 1;
 const IS_WRITE: u64 = 2;
+const WITH_INV: u64 = 4;
+
+impl Extra {
+    const fn flags(self) -> u64 {
+        match self {
+            Extra::None => 0,
+            Extra::Imm(_) => WITH_IMM,
+            Extra::Invalidated(_) => WITH_INV,
+        }
+    }
+
+    const fn word(self) -> u32 {
+        match self {
+            Extra::None => 0,
+            Extra::Imm(word) | Extra::Invalidated(word) => word,
+        }
+    }
+
+    const fn unpack(flags: u64, word: u32) -> Self {
+        match flags & (WITH_IMM | WITH_INV) {
+            0 => Extra::None,
+            WITH_IMM => Extra::Imm(word),
+            _ => Extra::Invalidated(word),
+        }
+    }
+}
 
 impl Arrival {
     /// Returns the completion of a failed receive request.
@@ -102,17 +140,16 @@ impl Arrival {
     }
 
     fn pack(self) -> u64 {
-        let flags = if self.imm.is_some() { WITH_IMM } else { 0 };
-        let flags = flags | if self.is_write { IS_WRITE } else { 0 };
+        let flags = self.extra.flags() | if self.is_write { IS_WRITE } else { 0 };
         u64::from(self.byte_len) | u64::from(self.status) << 32 | flags << 40
     }
 
-    fn unpack(word: u64, imm: u64) -> Self {
+    fn unpack(word: u64, extra: u64) -> Self {
         let flags = word >> 40 & 0xff;
         Arrival {
             byte_len: word as u32,
             status: (word >> 32) as u8,
-            imm: (flags & WITH_IMM != 0).then_some(imm as u32),
+            extra: Extra::unpack(flags, extra as u32),
             is_write: flags & IS_WRITE != 0,
         }
     }
@@ -223,11 +260,11 @@ impl<'a> RecvRing<'a> {
         if line.0[0].load(Ordering::Acquire) != position << STATE_BITS | COMPLETED {
             return None;
         }
-        let (word, imm) = (
+        let (word, extra) = (
             line.0[1].load(Ordering::Relaxed),
             line.0[2].load(Ordering::Relaxed),
         );
-        Some(Arrival::unpack(word, imm))
+        Some(Arrival::unpack(word, extra))
     }
 
     /// Requester: whether a request is posted at `position`.
@@ -264,7 +301,7 @@ impl<'a> RecvRing<'a> {
     #[inline]
     pub fn complete(&self, position: u64, arrival: Arrival) {
         let line = self.line(position, 0);
-        line.0[2].store(u64::from(arrival.imm.unwrap_or(0)), Ordering::Relaxed);
+        line.0[2].store(arrival.extra.word().into(), Ordering::Relaxed);
         line.0[1].store(arrival.pack(), Ordering::Relaxed);
         line.0[0].store(position << STATE_BITS | COMPLETED, Ordering::Release);
     }
@@ -323,7 +360,11 @@ mod tests {
             let arrival = Arrival {
                 byte_len: u32::MAX,
                 status: 9,
-                imm: Some(position as u32),
+                extra: match position % 3 {
+                    0 => Extra::None,
+                    1 => Extra::Imm(position as u32),
+                    _ => Extra::Invalidated(position as u32),
+                },
                 is_write: true,
             };
             ring.complete(position, arrival);

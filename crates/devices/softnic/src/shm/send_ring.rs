@@ -24,12 +24,14 @@ pub struct Sent {
     pub count: u64,
 }
 
-const OPCODES: [WcOpcode; 5] = [
+const OPCODES: [WcOpcode; 7] = [
     WcOpcode::Send,
     WcOpcode::RdmaWrite,
     WcOpcode::RdmaRead,
     WcOpcode::CompareSwap,
     WcOpcode::FetchAdd,
+    WcOpcode::BindWindow,
+    WcOpcode::LocalInvalidate,
 ];
 
 impl Sent {

@@ -20,7 +20,7 @@ use super::transport::{ConnectedTransport, LocalEnd};
 use super::tx_batch::{Room, TxBatch};
 use crate::shm::copy::gather_inline;
 use crate::shm::notify::Urgency;
-use crate::shm::ring::Arrival;
+use crate::shm::ring::{Arrival, Extra};
 use crate::shm::send_ring::Sent;
 
 /// Receive requests that are passed to the transport before messages need them.
@@ -108,7 +108,7 @@ impl Link {
     /// Returns the local memory that this queue pair may access.
     pub(super) fn reach<'a>(&self, regions: &'a Regions<'_>) -> Reach<'a> {
         let domains = (self.qp.domain(), self.qp.receive_domain());
-        regions.reached_by(domains, self.qp.peer_access())
+        regions.reached_by(self.qp.qpn(), domains, self.qp.peer_access())
     }
 
     /// Passes a send request to the transport. On an error, the request completes with the status returned, and the
@@ -133,6 +133,12 @@ impl Link {
         let wr_id = request.wr_id;
         self.posted.push_back(Posted { count, wr_id });
         Ok(())
+    }
+
+    /// Whether a send request is not complete. The completions of those that are were delivered.
+    pub(super) fn has_unfinished_sends(&mut self) -> bool {
+        self.deliver_completions();
+        self.transport.has_unfinished_sends()
     }
 
     /// Passes the next receive requests to the transport.
@@ -217,7 +223,11 @@ impl Link {
                 WcStatus::Success => 0,
                 status => status.code() as u8,
             },
-            imm: work.imm.map(|imm| imm.0),
+            extra: match (work.imm, work.invalidated) {
+                (Some(imm), _) => Extra::Imm(imm.0),
+                (None, Some(rkey)) => Extra::Invalidated(rkey.0),
+                (None, None) => Extra::None,
+            },
             is_write: work.opcode == WcOpcode::RecvRdmaWithImm,
         };
         let position = work.wr_id.0;

@@ -7,11 +7,11 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use adverb_transport::{Access, AccessError, AtomicOperation, Key, Memory, Place};
-use adverb_verbs::{AccessFlags, RemoteAddress, Rkey};
+use adverb_verbs::{AccessFlags, Lkey, Qpn, RemoteAddress, Rkey};
 
 use super::host::Host;
 use crate::shm::copy::place;
-use crate::shm::layout::{MAX_MR, MrEntry};
+use crate::shm::layout::{MrEntry, mr_index};
 use crate::shm::regions::RegionTable;
 use crate::shm::segment::Table;
 use crate::shm::sync::lock;
@@ -33,11 +33,17 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// Returns the memory of a queue pair of protection domain `pd`, whose receives are in domain `recv_pd` and whose
-    /// peer has the rights `access`.
-    pub(super) fn reached_by(&self, (pd, recv_pd): (u32, u32), access: AccessFlags) -> Reach<'_> {
+    /// Returns the memory of queue pair `qpn` of protection domain `pd`, whose receives are in domain `recv_pd` and
+    /// whose peer has the rights `access`.
+    pub(super) fn reached_by(
+        &self,
+        qpn: Qpn,
+        (pd, recv_pd): (u32, u32),
+        access: AccessFlags,
+    ) -> Reach<'_> {
         Reach {
             regions: self,
+            qpn,
             pd,
             recv_pd,
             access,
@@ -49,6 +55,7 @@ impl<'a> Regions<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Reach<'a> {
     regions: &'a Regions<'a>,
+    qpn: Qpn,
     pd: u32,
     /// Protection domain of its receives: its own, or its shared receive queue's.
     recv_pd: u32,
@@ -66,9 +73,12 @@ impl Reach<'_> {
         if !granted.contains(need) {
             return Err(AccessError::NotAllowed);
         }
+        let entry = self.regions.entries.at(mr_index(key));
+        if entry.is_window() && matches!(at.key, Key::Remote(_)) {
+            return self.find_in_window(entry, key, need, (at.addr, length));
+        }
         let region = self.regions.held.at(key);
         let region = region.ok_or(AccessError::UnknownKey)?;
-        let entry = self.regions.entries.at(key & (MAX_MR - 1));
         if key == 0 || entry.key.load(Ordering::Acquire) != key {
             return Err(AccessError::UnknownKey);
         }
@@ -85,6 +95,22 @@ impl Reach<'_> {
             return Err(AccessError::OutOfRange);
         }
         Ok(region.base().wrapping_add(offset as usize))
+    }
+
+    /// The same, if `key` is a memory window's.
+    #[cold]
+    fn find_in_window(
+        &self,
+        entry: &MrEntry,
+        key: u32,
+        need: AccessFlags,
+        (addr, length): (u64, u64),
+    ) -> Result<*mut u8, AccessError> {
+        let found = entry.through_window(key, (self.qpn, self.pd), need, (addr, length));
+        let (region, addr) = found.ok_or(AccessError::NotAllowed)?;
+        // The window alone determines the rights, and reading with a local key needs none.
+        let key = Key::Local(Lkey(region));
+        self.find(Place { key, addr }, length, Access::Read)
     }
 }
 
@@ -143,8 +169,12 @@ impl Memory for Reach<'_> {
         })
     }
 
-    /// Peers cannot invalidate regions of this device.
-    fn invalidate(&mut self, _rkey: Rkey) -> Result<(), AccessError> {
-        Err(AccessError::NotAllowed)
+    /// Peers can only invalidate windows.
+    fn invalidate(&mut self, rkey: Rkey) -> Result<(), AccessError> {
+        let entry = self.regions.entries.at(mr_index(rkey.0));
+        match entry.invalidate(rkey, (self.qpn, self.pd)) {
+            true => Ok(()),
+            false => Err(AccessError::NotAllowed),
+        }
     }
 }

@@ -306,6 +306,11 @@ impl Udp {
         driver.post(&Regions::of(host), qpn, request)
     }
 
+    /// Whether a send request of a connected queue pair is not complete.
+    pub(crate) fn has_unfinished_sends(&self, qpn: Qpn) -> bool {
+        self.driver().has_unfinished_sends(qpn)
+    }
+
     /// Posts a datagram, which [`Udp::doorbell`] sends. Returns the request's status, or `None` if the socket
     /// takes no more packets now.
     pub(crate) fn send_datagram(

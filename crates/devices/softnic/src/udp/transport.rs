@@ -177,6 +177,11 @@ impl ConnectedTransport {
         }
     }
 
+    /// Whether a send request is not complete.
+    pub(super) fn has_unfinished_sends(&self) -> bool {
+        either!(self, qp => qp.has_unfinished_sends())
+    }
+
     /// Whether completions are pending.
     #[inline]
     pub(super) fn has_completions(&self) -> bool {

@@ -331,6 +331,11 @@ impl RcQp {
         }
     }
 
+    /// Whether a send request is not complete, except for its completion.
+    pub fn has_unfinished_sends(&self) -> bool {
+        self.requester.has_unfinished()
+    }
+
     /// Whether [`RcQp::poll_completion`] would return a completion.
     #[inline]
     pub fn has_completions(&self) -> bool {

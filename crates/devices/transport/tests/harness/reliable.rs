@@ -298,7 +298,7 @@ impl Reliable {
                 opcode: c.work.opcode,
                 length: c.work.byte_len,
                 imm: c.work.imm,
-                invalidated: c.invalidated,
+                invalidated: c.work.invalidated,
                 solicited: c.solicited == Solicited::Yes,
                 payload: payload.map(|p| local[*at..at + p.len()].to_vec()),
             };

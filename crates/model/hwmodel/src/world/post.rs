@@ -86,6 +86,9 @@ fn check(qp: &Qp, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
             "DC requests that consume receives, which need a shared receive queue",
         ));
     }
+    if request.operation.is_local() || matches!(request.operation, Op::SendWithInvalidate(_)) {
+        return Err(unsupported("memory windows"));
+    }
     let max_message = match qp.qp_type {
         QpType::Ud => Bytes::new(qp.mtu),
         _ => MAX_MESSAGE,

@@ -97,6 +97,12 @@ impl Driver {
         Ok(())
     }
 
+    /// Whether a send request of a connected queue pair is not complete.
+    pub(in crate::udp) fn has_unfinished_sends(&mut self, qpn: Qpn) -> bool {
+        let link = self.link(qp_index(qpn));
+        link.is_some_and(Link::has_unfinished_sends)
+    }
+
     /// Adds a datagram to the batch, which [`Driver::transmit`] sends. Returns the request's status, or `None` if
     /// the socket takes no more packets now.
     pub(in crate::udp) fn send_datagram(
@@ -124,7 +130,7 @@ impl Driver {
         let Some(link) = self.datagrams.link(qp.qpn()) else {
             return Some(WcStatus::WrFlushErr);
         };
-        let memory = regions.reached_by((qp.domain(), qp.domain()), qp.peer_access());
+        let memory = regions.reached_by(qp.qpn(), (qp.domain(), qp.domain()), qp.peer_access());
         let there = UdDestination {
             address,
             qpn: to.qpn,

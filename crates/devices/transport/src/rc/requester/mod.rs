@@ -145,6 +145,10 @@ impl Requester {
         self.timers.deadline()
     }
 
+    pub(super) fn has_unfinished(&self) -> bool {
+        self.queue.front().is_some()
+    }
+
     /// Takes the oldest request that is not complete, for flushing.
     pub(super) fn take(&mut self) -> Option<Entry> {
         self.timers.clear();
