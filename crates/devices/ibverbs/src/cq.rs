@@ -228,8 +228,13 @@ impl CompletionQueue for VerbsCq {
     fn poll(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
         let inner = &*self.inner;
         let found = match &inner.extended {
-            None => poll_classic(inner.raw, &inner.datagrams, into)?,
-            Some(extended) => extended.poll(&inner.datagrams, into)?,
+            None => poll_classic(inner.raw, &inner.datagrams, into),
+            Some(extended) => extended.poll(&inner.datagrams, into),
+        };
+        let found = match found {
+            Ok(found) => found,
+            // An event may report why it failed.
+            Err(error) => return self.look_for_faults().and(Err(error)),
         };
         if found == 0 {
             let empty = inner.empty_polls.load(Ordering::Relaxed);

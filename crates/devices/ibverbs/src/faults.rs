@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use adverb_abi as abi;
-use adverb_verbs::{AsyncEvent, Qpn, SrqId};
+use adverb_verbs::{AsyncEvent, CqId, Qpn, SrqId};
 use rustix::fs::OFlags;
 
 use crate::raw::RawContext;
@@ -46,6 +46,8 @@ impl Faults {
 
     pub(crate) fn forget(&self, id: u32) {
         self.queues().remove(&id);
+        let of = AsyncEvent::CqError(CqId(id));
+        self.events().retain(|event| *event != of);
     }
 
     /// Takes the oldest collected event for the program.
@@ -59,8 +61,7 @@ impl Faults {
     }
 
     pub(crate) fn forget_qp(&self, qpn: Qpn) {
-        let of = AsyncEvent::LastWqeReached(qpn);
-        self.events().retain(|event| *event != of);
+        self.events().retain(|event| event.qpn() != Some(qpn));
     }
 
     fn events(&self) -> std::sync::MutexGuard<'_, VecDeque<AsyncEvent>> {
@@ -87,6 +88,7 @@ impl Faults {
                     if let Some(mark) = self.queues().get(&id) {
                         mark.store(true, Ordering::Relaxed);
                     }
+                    self.events().push_back(AsyncEvent::CqError(CqId(id)));
                 }
                 abi::IBV_EVENT_SRQ_LIMIT_REACHED => {
                     // SAFETY: for this type the event has an SRQ, whose destruction waits, too.
@@ -94,19 +96,30 @@ impl Faults {
                     let event = AsyncEvent::SrqLimitReached(SrqId(id));
                     self.events().push_back(event);
                 }
-                abi::IBV_EVENT_QP_LAST_WQE_REACHED => {
-                    // SAFETY: for this type the event has a queue pair, whose destruction waits, too.
-                    let number = unsafe { (*event.element.qp).qp_num };
-                    let event = Qpn::new(number).map(AsyncEvent::LastWqeReached);
-                    self.events().extend(event);
-                }
                 abi::IBV_EVENT_DEVICE_FATAL => self.device.store(true, Ordering::Relaxed),
-                _ => {}
+                of_qp => {
+                    if let Some(kind) = qp_event(of_qp) {
+                        // SAFETY: for these types the event has a queue pair, whose destruction waits, too.
+                        let number = unsafe { (*event.element.qp).qp_num };
+                        self.events().extend(Qpn::new(number).map(kind));
+                    }
+                }
             }
             // SAFETY: each event is acknowledged once and not used afterwards.
             unsafe { (raw.library.ibv_ack_async_event)(&raw mut event) };
         }
     }
+}
+
+/// Returns how an event of a queue pair is made from its number; `None` for events that programs do not act on.
+fn qp_event(event_type: u32) -> Option<fn(Qpn) -> AsyncEvent> {
+    Some(match event_type {
+        abi::IBV_EVENT_QP_LAST_WQE_REACHED => AsyncEvent::LastWqeReached,
+        abi::IBV_EVENT_QP_ACCESS_ERR => AsyncEvent::QpAccessError,
+        abi::IBV_EVENT_QP_REQ_ERR => AsyncEvent::QpRequestError,
+        abi::IBV_EVENT_COMM_EST => AsyncEvent::CommunicationEstablished,
+        _ => return None,
+    })
 }
 
 /// Makes reads of `fd` nonblocking.

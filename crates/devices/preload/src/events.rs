@@ -4,9 +4,9 @@ use std::ffi::c_int;
 use std::os::fd::AsRawFd as _;
 
 use adverb_abi::{
-    IBV_EVENT_CQ_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_SQ_DRAINED,
-    IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED, ibv_async_event, ibv_async_event_element,
-    ibv_context,
+    IBV_EVENT_COMM_EST, IBV_EVENT_CQ_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL,
+    IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SQ_DRAINED, IBV_EVENT_SRQ_ERR,
+    IBV_EVENT_SRQ_LIMIT_REACHED, ibv_async_event, ibv_async_event_element, ibv_context,
 };
 use adverb_verbs::{AsyncEvent, Context as _};
 
@@ -50,17 +50,27 @@ impl Context {
                 unsafe { Srq::of(srq) }.events.taken();
                 (ibv_async_event_element { srq }, IBV_EVENT_SRQ_LIMIT_REACHED)
             }
-            AsyncEvent::LastWqeReached(qpn) => {
+            AsyncEvent::CqError(id) => {
+                let cqs = lock(&self.cqs);
+                let cq = cqs.get(id.0)?;
+                // SAFETY: as for a shared receive queue.
+                unsafe { Cq::of(cq) }.async_events.taken();
+                (ibv_async_event_element { cq }, IBV_EVENT_CQ_ERR)
+            }
+            event => {
                 let qps = lock(&self.qps);
-                let qp = qps.get(qpn.get())?;
+                let qp = qps.get(event.qpn()?.get())?;
+                let event_type = match event {
+                    AsyncEvent::LastWqeReached(_) => IBV_EVENT_QP_LAST_WQE_REACHED,
+                    AsyncEvent::QpAccessError(_) => IBV_EVENT_QP_ACCESS_ERR,
+                    AsyncEvent::QpRequestError(_) => IBV_EVENT_QP_REQ_ERR,
+                    AsyncEvent::CommunicationEstablished(_) => IBV_EVENT_COMM_EST,
+                    _ => return None,
+                };
                 // SAFETY: as for a shared receive queue.
                 unsafe { Qp::of(qp) }.events.taken();
-                (
-                    ibv_async_event_element { qp },
-                    IBV_EVENT_QP_LAST_WQE_REACHED,
-                )
+                (ibv_async_event_element { qp }, event_type)
             }
-            _ => return None,
         };
         Some(ibv_async_event {
             element,

@@ -188,10 +188,7 @@ fn pair(
     let client = scene.client(&client, client_arguments);
     scene.succeeds(client);
     scene.succeeds(server);
-    // perftest ends without closing all devices; the next process that opens one removes its files.
-    if package == RDMACM {
-        scene.check_clean();
-    }
+    scene.check_clean();
     Some([server, client].map(|n| scene.processes[n].told()))
 }
 

@@ -28,6 +28,16 @@ fn a_program_walks_the_verbs_over_udp() {
 }
 
 #[test]
+fn asynchronous_events_are_reported_in_shared_memory() {
+    walked("async_events.c", PathTo::SharedMemory, "127.41.0.4");
+}
+
+#[test]
+fn asynchronous_events_are_reported_over_udp() {
+    walked("async_events.c", PathTo::Udp, "127.41.0.5");
+}
+
+#[test]
 fn a_program_that_exits_without_destroying_its_objects_leaves_no_files() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("exits.c", folder.path()) else {

@@ -19,7 +19,7 @@ use crate::port::Port;
 use crate::shm::datagram_ring::{
     Addressee, Cell, DatagramRing, GRH_LEN, GrhSource, Holder, Message,
 };
-use crate::shm::layout::{ACTIVE_MTU, Phase};
+use crate::shm::layout::{ACTIVE_MTU, Fault, FaultKind, Phase};
 use crate::shm::regions::RegionTable;
 use crate::shm::ring::{Line, Piece, RecvRing};
 use crate::shm::sync::lock;
@@ -241,10 +241,8 @@ impl Drop for Mailbox {
 pub(crate) fn fail_receiver(port: &Port, index: u32) {
     let entry = port.qp_entry(index);
     let generation = Phase(entry.phase.load(Ordering::Relaxed)).generation();
-    entry
-        .from_peer
-        .fault
-        .store(generation + 1, Ordering::Release);
+    let fault = Fault::new(generation, FaultKind::Receive);
+    entry.from_peer.fault.store(fault.0, Ordering::Release);
     port.wake.wake();
 }
 

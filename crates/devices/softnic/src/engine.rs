@@ -207,7 +207,7 @@ impl Loop {
             }
             if by_fifo {
                 self.port.tasks.run_all();
-                self.take_faults();
+                self.take_reports();
                 self.port.drive();
             } else {
                 self.tick();
@@ -336,12 +336,10 @@ impl Loop {
         }
     }
 
-    /// Moves queue pairs whose responder failed to the error state.
-    fn take_faults(&self) {
+    /// Takes what peers reported of their connections.
+    fn take_reports(&self) {
         let qps = self.port.queue_pairs();
-        qps.iter()
-            .filter(|qp| qp.has_fault())
-            .for_each(|qp| qp.fail_as_responder());
+        qps.iter().for_each(|qp| qp.take_reports());
     }
 
     /// Handles a peer's death: moves the queue pairs that are connected to it to the error state, reclaims the

@@ -13,8 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use adverb_verbs::{
     AsyncEvent, CreateError, Gid, OpenError, PathMtu, Qpn, SrqId, open_files_remedy,
 };
-use rustix::fs::OFlags;
-use rustix::pipe::PipeFlags;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use spin::mutex::SpinMutex;
 
 use crate::errands;
@@ -54,11 +53,9 @@ pub(crate) trait PortQp: fmt::Debug + Send + Sync {
     /// Wakes its peer's engine, if that waits for a receive and this queue pair takes receives from `srq`.
     fn receive_posted(&self, srq: SrqId);
 
-    /// Whether the peer reported that this side's memory or requests are at fault.
-    fn has_fault(&self) -> bool;
-
-    /// Moves the queue pair to the error state after such a fault.
-    fn fail_as_responder(&self);
+    /// Takes what the peer reported: its first request, or that this side's memory or its own requests are at fault,
+    /// which moves the queue pair to the error state.
+    fn take_reports(&self);
 
     fn is_connected_to(&self, peer: &Arc<Peer>) -> bool;
 
@@ -113,8 +110,8 @@ pub(crate) struct Port {
     pub(crate) srqs: Mutex<HashMap<u32, Weak<dyn PortSrq>>>,
     /// Asynchronous events that were not polled yet, except limits of shared receive queues.
     async_events: Mutex<VecDeque<AsyncEvent>>,
-    /// The end of a pipe to which a byte is written for each asynchronous event, if a program reads its other end.
-    event_bell: OnceLock<OwnedFd>,
+    /// Set if a program waits for asynchronous events at a descriptor.
+    event_bell: OnceLock<EventBell>,
     peers: Mutex<HashMap<u32, Arc<Peer>>>,
     /// Queue pairs whose oldest request waits for the peer.
     pub(crate) pending: SpinMutex<Vec<Arc<dyn PortQp>>>,
@@ -134,6 +131,14 @@ pub(crate) struct Port {
     /// How tests reach private memory of this process.
     #[cfg(feature = "testing")]
     pub(crate) private_reach: std::sync::OnceLock<PrivateReach>,
+}
+
+/// A pair of sockets, through which a byte passes for each asynchronous event.
+#[derive(Debug)]
+struct EventBell {
+    write: OwnedFd,
+    /// The descriptor that the program has, too.
+    read: OwnedFd,
 }
 
 /// How private memory is reached from this process: for tests, as if it were in another process.
@@ -473,20 +478,21 @@ impl Port {
     pub(crate) fn report(&self, event: AsyncEvent) {
         lock(&self.async_events).push_back(event);
         if let Some(bell) = self.event_bell.get() {
-            // If the pipe is full, its other end is readable anyway.
-            let _ = rustix::io::write(bell, &[0]);
+            // If the socket is full, its other end is readable anyway.
+            let _ = rustix::net::send(&bell.write, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
     }
 
-    /// Returns the end of a pipe from which a byte can be read for each asynchronous event.
+    /// Returns a descriptor from which a byte can be read for each asynchronous event.
     pub(crate) fn open_async_events(&self) -> io::Result<OwnedFd> {
-        let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        rustix::fs::fcntl_setfl(&write, OFlags::NONBLOCK)?;
+        let flags = SocketFlags::CLOEXEC;
+        let (read, write) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let of_program = read.try_clone()?;
         self.event_bell
-            .set(write)
+            .set(EventBell { write, read })
             .map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
         self.wake.wake();
-        Ok(read)
+        Ok(of_program)
     }
 
     /// Reports limits of shared receive queues that were reached. Returns whether it has to be called again, because
@@ -519,9 +525,17 @@ impl Port {
         srqs.iter().find_map(|srq| srq.take_limit_event())
     }
 
-    /// Removes an asynchronous event of an object that is being destroyed.
-    pub(crate) fn forget(&self, of: AsyncEvent) {
-        lock(&self.async_events).retain(|event| *event != of);
+    /// Removes the asynchronous events of an object that is being destroyed.
+    pub(crate) fn forget(&self, is_of: impl Fn(AsyncEvent) -> bool) {
+        let mut events = lock(&self.async_events);
+        let before = events.len();
+        events.retain(|event| !is_of(*event));
+        if let Some(bell) = self.event_bell.get() {
+            for _ in events.len()..before {
+                // The program may have taken the byte; then it waits for the next one.
+                let _ = rustix::net::recv(&bell.read, &mut [0_u8], RecvFlags::DONTWAIT);
+            }
+        }
     }
 
     /// Waits until all operations of peers that began before this call have ended. Returns false if one does

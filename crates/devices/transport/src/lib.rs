@@ -42,7 +42,7 @@ mod ud;
 pub use completion::{Completion, Queue, Solicited};
 pub use drops::{Counters, DropReason};
 pub use memory::{Access, AccessError, AtomicOperation, Key, Memory, Place};
-pub use rc::{RcConfig, RcQp, RequesterConfig, ResponderConfig};
+pub use rc::{RcConfig, RcQp, RequesterConfig, ResponderConfig, ResponderFault};
 pub use receive::{ReceiveQueue, SharedReceives};
 pub use request::{
     LocalPiece, Payload, Pieces, PostError, ReceiveWork, SendWork, UnknownOperation, Work,

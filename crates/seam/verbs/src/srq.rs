@@ -13,7 +13,7 @@
 
 use crate::caps::DeviceCaps;
 use crate::error::{CreateError, ModifySrqError, PostError, QuerySrqError, Unsupported};
-use crate::ids::{Qpn, SrqId};
+use crate::ids::{CqId, Qpn, SrqId};
 use crate::work::RecvRequest;
 
 /// Sizes of a shared receive queue.
@@ -100,6 +100,28 @@ pub enum AsyncEvent {
     /// A queue pair with a shared receive queue is in the error state and takes no more receives:
     /// all that it took have completed.
     LastWqeReached(Qpn),
+    /// A completion queue had more completions than entries (`CQ_ERR`); some are lost.
+    CqError(CqId),
+    /// A peer's request violated the access rights of a region or queue pair, which has failed (`QP_ACCESS_ERR`).
+    QpAccessError(Qpn),
+    /// A peer's request was invalid, and the queue pair has failed (`QP_REQ_ERR`).
+    QpRequestError(Qpn),
+    /// The first packet of the peer arrived while the queue pair was in RTR (`COMM_EST`).
+    CommunicationEstablished(Qpn),
+}
+
+impl AsyncEvent {
+    /// Returns the queue pair that the event is about.
+    #[must_use]
+    pub const fn qpn(self) -> Option<Qpn> {
+        match self {
+            AsyncEvent::LastWqeReached(qpn)
+            | AsyncEvent::QpAccessError(qpn)
+            | AsyncEvent::QpRequestError(qpn)
+            | AsyncEvent::CommunicationEstablished(qpn) => Some(qpn),
+            AsyncEvent::SrqLimitReached(_) | AsyncEvent::CqError(_) => None,
+        }
+    }
 }
 
 /// Returns the error that a device has no shared receive queues.

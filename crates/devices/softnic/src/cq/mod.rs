@@ -8,10 +8,10 @@
 //! producers mark those that have completions (`ready`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use adverb_verbs::{
-    CompletionQueue, CqId, CreateError, NotifyOn, PollError, Qpn, WcOpcode, WcStatus,
+    AsyncEvent, CompletionQueue, CqId, CreateError, NotifyOn, PollError, Qpn, WcOpcode, WcStatus,
     WorkCompletion, WrId,
 };
 use spin::mutex::SpinMutex;
@@ -46,6 +46,7 @@ pub(crate) struct CqInner {
     /// A copy of the duties in the table entry.
     duties: AtomicU32,
     state: SpinMutex<State>,
+    reported_overrun: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -90,6 +91,7 @@ impl SoftCq {
             channel: channel.cloned(),
             duties: AtomicU32::new(duties.0),
             state: SpinMutex::default(),
+            reported_overrun: AtomicBool::new(false),
         };
         let entry = inner.entry();
         entry.arming.armed.disarm();
@@ -291,6 +293,8 @@ impl Drop for CqInner {
             return;
         }
         self.entry().duties.store(0, Ordering::Release);
+        self.port
+            .forget(|event| event == AsyncEvent::CqError(CqId(self.index)));
         lock(&self.port.cq_indices).give(self.index);
     }
 }
@@ -332,6 +336,15 @@ impl CompletionQueue for SoftCq {
 }
 
 impl CqInner {
+    /// Raises the event that the queue is in error, once.
+    #[cold]
+    fn report_overrun(&self, entries: u32) -> PollError {
+        if !self.reported_overrun.swap(true, Ordering::Relaxed) {
+            self.port.report(AsyncEvent::CqError(CqId(self.index)));
+        }
+        PollError::Overrun { entries }
+    }
+
     /// Drives the UDP port and takes the resulting completions.
     #[cold]
     fn take_over_udp(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
@@ -352,7 +365,8 @@ impl CqInner {
         let entries = self.entries.load(Ordering::Relaxed);
         *is_overrun |= rings.waiting() > entries.into();
         if *is_overrun {
-            return Err(PollError::Overrun { entries });
+            drop(state);
+            return Err(self.report_overrun(entries));
         }
         let mut taken = 0;
         if !rings.flushed.is_empty() {

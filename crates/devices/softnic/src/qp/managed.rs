@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use adverb_verbs::{QpState, QpType, SrqId, WcStatus};
+use adverb_verbs::{AsyncEvent, QpState, QpType, SrqId, WcStatus};
 
 use super::state::QUIESCE_TIMEOUT;
 use super::{Path, QpInner};
 use crate::port::PortQp;
 use crate::shm::datagram_ring::Holder;
+use crate::shm::layout::Fault;
 use crate::shm::peer::Peer;
 
 impl PortQp for QpInner {
@@ -49,9 +50,27 @@ impl PortQp for QpInner {
         peer.is_none_or(|(peer, remote)| peer.wait_idle(remote, QUIESCE_TIMEOUT))
     }
 
-    fn has_fault(&self) -> bool {
-        let fault = self.entry().from_peer.fault.load(Ordering::Acquire);
-        fault == self.generation.load(Ordering::Relaxed) + 1 && self.state() != QpState::Err
+    fn take_reports(&self) {
+        // The queue pair may be destroyed: with the lock, this comes before the events of the queue pair are removed.
+        let mut send = self.send.lock();
+        if matches!(self.state(), QpState::Reset | QpState::Err) {
+            return;
+        }
+        let generation = self.generation.load(Ordering::Relaxed);
+        let from_peer = &self.entry().from_peer;
+        if from_peer.established.load(Ordering::Acquire) == generation + 1
+            && self.established.swap(generation + 1, Ordering::Relaxed) != generation + 1
+        {
+            let event = AsyncEvent::CommunicationEstablished(self.qpn);
+            self.port.report(event);
+        }
+        let fault = Fault(from_peer.fault.load(Ordering::Acquire));
+        if fault.is_of(generation) {
+            if let Some(event) = fault.event(self.qpn) {
+                self.port.report(event);
+            }
+            self.fail(&mut send);
+        }
     }
 
     fn is_connected_to(&self, peer: &Arc<Peer>) -> bool {
@@ -64,11 +83,6 @@ impl PortQp for QpInner {
         if self.srq.as_ref().is_some_and(|own| own.id() == srq) {
             self.wake_waiting_peer();
         }
-    }
-
-    fn fail_as_responder(&self) {
-        let mut send = self.send.lock();
-        self.fail(&mut send);
     }
 
     fn fail_for_dead_peer(&self) {

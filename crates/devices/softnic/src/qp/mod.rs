@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use adverb_verbs::{
-    AsyncEvent, CreateError, Gid, Lid, McastError, ModifyQpError, PostError, PostErrorCause,
-    QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, SendRequest,
-    rules::AttrLimits, transition::check_transition,
+    CreateError, Gid, Lid, McastError, ModifyQpError, PostError, PostErrorCause, QpAttr, QpCaps,
+    QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, SendRequest, rules::AttrLimits,
+    transition::check_transition,
 };
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
@@ -64,6 +64,8 @@ pub(crate) struct QpInner {
     caps: QpCaps,
     state: AtomicU32,
     generation: AtomicU64,
+    /// Generation, plus one, of which the peer's first request was reported.
+    established: AtomicU64,
     send_cq: Arc<CqInner>,
     recv_cq: Arc<CqInner>,
     sent: Arc<SendRing>,
@@ -191,6 +193,7 @@ impl SoftQp {
             caps: init.caps,
             state: AtomicU32::new(QpState::Reset as u32),
             generation: AtomicU64::new(0),
+            established: AtomicU64::new(0),
             send_cq: init.send_cq.inner.clone(),
             recv_cq: init.recv_cq.inner.clone(),
             sent,
@@ -266,7 +269,7 @@ impl Drop for SoftQp {
         qp.leave_groups();
         qp.port.unbind_windows_for(qp.qpn);
         qp.leave_queues(srq::PeerActivity::from_idle(released));
-        qp.port.forget(AsyncEvent::LastWqeReached(qp.qpn));
+        qp.port.forget(|event| event.qpn() == Some(qp.qpn));
         qp.send_cq.detach_sender(qp.qpn);
         lock(&qp.port.qps).remove(&qp.index);
         // If a peer may still write to the ring, neither the ring nor the index is reused.

@@ -5,8 +5,10 @@
 
 use std::sync::atomic::Ordering;
 
-use adverb_transport::ReceiveQueue;
-use adverb_verbs::{AccessFlags, PostErrorCause, QpState, QpType, Qpn, SendRequest, WcStatus};
+use adverb_transport::{ReceiveQueue, ResponderFault};
+use adverb_verbs::{
+    AccessFlags, AsyncEvent, PostErrorCause, QpState, QpType, Qpn, SendRequest, WcStatus,
+};
 
 use super::{QpInner, SendQueue};
 use crate::shm::datagram_ring::{Addressee, GRH_LEN, Message};
@@ -89,6 +91,20 @@ impl Endpoint for QpInner {
             Some(srq) => srq.requests.ring.complete(position, arrival),
         }
         self.arrived(urgency);
+    }
+
+    fn report_established(&self) {
+        if self.state() == QpState::Rtr {
+            self.port
+                .report(AsyncEvent::CommunicationEstablished(self.qpn));
+        }
+    }
+
+    fn report_fault(&self, fault: ResponderFault) {
+        self.port.report(match fault {
+            ResponderFault::Access => AsyncEvent::QpAccessError(self.qpn),
+            ResponderFault::Request => AsyncEvent::QpRequestError(self.qpn),
+        });
     }
 
     fn end_in_error(&self) {

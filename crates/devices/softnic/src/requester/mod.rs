@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use adverb_verbs::{
-    AccessFlags, Operation, Psn, QpType, Qpn, RetryParams, Rkey, RnrTimer, SendFlags, SendRequest,
-    WcStatus,
+    AccessFlags, Operation, Psn, QpState, QpType, Qpn, RetryParams, Rkey, RnrTimer, SendFlags,
+    SendRequest, WcStatus,
 };
 
 use crate::port::Port;
-use crate::shm::layout::{CqEntry, Duties, Phase, QpEntry, qp_index};
+use crate::shm::layout::{CqEntry, Duties, Fault, FaultKind, Phase, QpEntry, qp_index};
 use crate::shm::notify::Urgency;
 use crate::shm::peer::{Peer, Reached};
 use crate::shm::process::CopyFailure;
@@ -262,12 +262,22 @@ impl Connection {
             pd: remote.pd.load(Ordering::Relaxed),
             recv_pd: receives.pd,
         });
+        if phase.state() == Some(QpState::Rtr) {
+            self.report_established(phase);
+        }
         true
     }
 
     /// After the peer's death: makes later requests find it unreachable.
     pub(crate) fn detach(&mut self) {
         self.attached = None;
+    }
+
+    /// Makes the peer, which may wait for it before it moves to RTS, raise an event (IBTA vol. 1, 11.6.3.3).
+    fn report_established(&self, phase: Phase) {
+        let word = &self.remote().from_peer.established;
+        word.store(phase.generation() + 1, Ordering::Release);
+        self.peer.wake();
     }
 
     /// Asks the peer to wake this side's engine when it posts a receive.
@@ -333,7 +343,7 @@ impl Connection {
         let (ring, position) = (attached.ring, attached.next);
         if length > ring.capacity(position) {
             self.arrive(Arrival::failed(WcStatus::LocLenErr), flags);
-            return Attempt::Done(self.fail_responder(WcStatus::RemInvReqErr));
+            return Attempt::Done(self.fail_receiver(WcStatus::RemInvReqErr));
         }
         if let Err(failure) = self.scatter(source, ring, position) {
             return self.scatter_failed(failure, flags);
@@ -370,7 +380,7 @@ impl Connection {
             return Attempt::Unreachable;
         }
         self.arrive(Arrival::failed(WcStatus::LocProtErr), flags);
-        let status = self.fail_responder(WcStatus::RemOpErr);
+        let status = self.fail_receiver(WcStatus::RemOpErr);
         Attempt::Done(match failure {
             CopyFailure::Local => WcStatus::LocProtErr,
             CopyFailure::TimedOut => WcStatus::RetryExcErr,
@@ -437,17 +447,29 @@ impl Connection {
         }
     }
 
-    /// Moves the responder's queue pair to the error state, as if it had sent a fatal NAK (IBTA vol. 1, 9.9.3,
-    /// classes B and C): informs its owner. The requester reports `status`.
+    /// Moves the responder's queue pair to the error state, as if it had sent a fatal NAK, and makes its owner raise an
+    /// event (IBTA vol. 1, 9.9.3, class C). The requester reports `status`.
     #[cold]
     fn fail_responder(&mut self, status: WcStatus) -> WcStatus {
-        let generation = self.attached().phase.generation();
-        self.remote()
-            .from_peer
-            .fault
-            .store(generation + 1, Ordering::Release);
-        self.peer.wake();
+        self.report_fault(match status {
+            WcStatus::RemAccessErr => FaultKind::Access,
+            _ => FaultKind::Request,
+        });
         status
+    }
+
+    /// The same, after a receive has completed with the error (class B).
+    #[cold]
+    fn fail_receiver(&mut self, status: WcStatus) -> WcStatus {
+        self.report_fault(FaultKind::Receive);
+        status
+    }
+
+    fn report_fault(&mut self, kind: FaultKind) {
+        let fault = Fault::new(self.attached().phase.generation(), kind);
+        let word = &self.remote().from_peer.fault;
+        word.store(fault.0, Ordering::Release);
+        self.peer.wake();
     }
 }
 

@@ -13,7 +13,7 @@
 //! The file is sparse: storage is allocated when entries and rings are first used. Words with different writers (the
 //! owner, the owner as requester, the connected peer) are on different cache lines.
 
-use adverb_verbs::{PathMtu, QpState, QpType, Qpn};
+use adverb_verbs::{AsyncEvent, PathMtu, QpState, QpType, Qpn};
 
 use crate::shm::notify::Armed;
 use crate::shm::quiesce::Busy;
@@ -22,7 +22,7 @@ use crate::shm::segment::SharedWords;
 use crate::shm::sync::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// First word of a port file: "adverb" and a layout version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x0a");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x0b");
 
 /// Bits of a queue pair number that index the owner's table; those above are the port's slot.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
@@ -195,10 +195,13 @@ impl Phase {
         self.0 >> 8
     }
 
+    pub(crate) fn state(self) -> Option<QpState> {
+        QpState::from_code(self.0 as u32 & 0xf)
+    }
+
     /// Whether requests of a peer with this service are carried out.
     pub(crate) fn receives(self, service: QpType) -> bool {
-        self.0 >> 4 & 0xf == service_code(service)
-            && QpState::from_code(self.0 as u32 & 0xf).is_some_and(QpState::receives)
+        self.0 >> 4 & 0xf == service_code(service) && self.state().is_some_and(QpState::receives)
     }
 
     /// Returns the ring position of the first receive of this generation.
@@ -220,6 +223,42 @@ pub(crate) fn first_position(generation: u64) -> u64 {
     (generation & 0x3_ffff) << 44
 }
 
+/// How a generation of a queue pair has failed as a responder: `(generation + 1) << 2 | kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault(pub(crate) u64);
+
+/// What is at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultKind {
+    /// A receive, which has completed with the error.
+    Receive,
+    /// The access rights.
+    Access,
+    /// The request.
+    Request,
+}
+
+impl Fault {
+    pub(crate) fn new(generation: u64, kind: FaultKind) -> Self {
+        Fault((generation + 1) << 2 | kind as u64)
+    }
+
+    pub(crate) fn is_of(self, generation: u64) -> bool {
+        self.0 >> 2 == generation + 1
+    }
+
+    /// Returns the event by which its owner learns of it, if no completion reports it.
+    pub(crate) fn event(self, qpn: Qpn) -> Option<AsyncEvent> {
+        const ACCESS: u64 = FaultKind::Access as u64;
+        const REQUEST: u64 = FaultKind::Request as u64;
+        match self.0 & 3 {
+            ACCESS => Some(AsyncEvent::QpAccessError(qpn)),
+            REQUEST => Some(AsyncEvent::QpRequestError(qpn)),
+            _ => None,
+        }
+    }
+}
+
 /// Written by the queue pair's owner in every operation, read by the peer when it waits for the operation's end.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -232,9 +271,11 @@ pub(crate) struct RequesterLine {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct PeerLine {
-    /// Generation whose responder failed, plus one; 0: none. Its owner moves the queue pair to the error state,
+    /// [`Fault`]: a generation whose responder failed; 0: none. Its owner moves the queue pair to the error state,
     /// like a responder that sends a fatal NAK.
     pub(crate) fault: AtomicU64,
+    /// Generation, plus one, that the peer's first request found in RTR; 0: none. Its owner reports it.
+    pub(crate) established: AtomicU64,
     /// Generation, plus one, of the peer's queue pair that has sent requests to this generation; 0: none yet.
     /// Another generation of the peer does not continue the packet sequence.
     pub(crate) requester_generation: AtomicU64,

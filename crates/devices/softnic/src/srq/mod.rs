@@ -396,7 +396,8 @@ impl Drop for SrqInner {
             return;
         }
         lock(&self.port.srqs).remove(&self.index);
-        self.port.forget(AsyncEvent::SrqLimitReached(self.id()));
+        self.port
+            .forget(|event| event == AsyncEvent::SrqLimitReached(self.id()));
         // Memory that a stopped requester may still write to is not reused.
         let state = self.state.get_mut();
         if state.held.is_empty() && state.kept.is_empty() {

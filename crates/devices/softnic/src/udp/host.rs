@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::sync::Mutex;
 
-use adverb_transport::ReceiveQueue;
+use adverb_transport::{ReceiveQueue, ResponderFault};
 use adverb_verbs::{AccessFlags, QpType, Qpn};
 
 use crate::shm::datagram_ring::{GRH_LEN, Message};
@@ -76,6 +76,12 @@ pub(crate) trait Endpoint: Debug + Send + Sync {
 
     /// Adds the completion of a send request.
     fn push_sent(&self, sent: Sent);
+
+    /// The first request of its peer was carried out.
+    fn report_established(&self);
+
+    /// Reports why it fails as a responder.
+    fn report_fault(&self, fault: ResponderFault);
 
     /// Moves it to the error state, after its last completion.
     fn end_in_error(&self);

@@ -66,6 +66,8 @@ pub(super) struct Link {
     ahead: Option<Ahead>,
     /// It is in the driver's list of queue pairs that may have packets to send.
     pub(super) is_ready: bool,
+    /// A request of the peer has arrived.
+    pub(super) is_established: bool,
     pub(super) delayed_ack: DelayedAck,
 }
 
@@ -97,6 +99,7 @@ impl Link {
             posted: VecDeque::new(),
             ahead,
             is_ready: false,
+            is_established: false,
             delayed_ack: DelayedAck::default(),
         }
     }

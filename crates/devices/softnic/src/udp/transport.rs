@@ -2,7 +2,8 @@
 
 use adverb_transport::{
     Completion, Counters, DropReason, Memory, PacketBuffer, PostError, RcConfig, RcQp,
-    ReceiveQueue, ReceiveWork, RequesterConfig, ResponderConfig, SendWork, UcConfig, UcQp,
+    ReceiveQueue, ReceiveWork, RequesterConfig, ResponderConfig, ResponderFault, SendWork,
+    UcConfig, UcQp,
 };
 use adverb_units::Time;
 use adverb_verbs::{AccessFlags, AckTimeout, Psn, QpAttr, QpState, QpType, Qpn, RetryParams};
@@ -180,6 +181,14 @@ impl ConnectedTransport {
     /// Whether a send request is not complete.
     pub(super) fn has_unfinished_sends(&self) -> bool {
         either!(self, qp => qp.has_unfinished_sends())
+    }
+
+    /// Takes why the responder ended the connection, if it did.
+    pub(super) fn take_fault(&mut self) -> Option<ResponderFault> {
+        match self {
+            ConnectedTransport::Rc(qp) => qp.take_fault(),
+            ConnectedTransport::Uc(_) => None,
+        }
     }
 
     /// Whether completions are pending.

@@ -109,6 +109,15 @@ impl Turn {
     }
 }
 
+/// Why the responder ended the connection where no receive completes with the error (IBTA vol. 1, 9.9.3, class C).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponderFault {
+    /// A request violated the access rights.
+    Access,
+    /// A request was invalid.
+    Request,
+}
+
 /// A connected queue pair: ready to receive and to send, or in the error state.
 #[derive(Debug)]
 pub struct RcQp {
@@ -117,6 +126,7 @@ pub struct RcQp {
     responder: Responder,
     shared: Shared,
     turn: Turn,
+    fault: Option<ResponderFault>,
 }
 
 impl RcQp {
@@ -128,7 +138,13 @@ impl RcQp {
             responder: Responder::new(config, receives),
             shared: Shared::new(config.qpn, config.requester.max_work),
             turn: Turn::Requester,
+            fault: None,
         }
+    }
+
+    /// Takes why the responder ended the connection, if it did.
+    pub fn take_fault(&mut self) -> Option<ResponderFault> {
+        self.fault.take()
     }
 
     /// Returns the state: `Rts` or `Err`.
@@ -253,7 +269,15 @@ impl RcQp {
     fn end_if_fatal(&mut self, refused: RequestError) -> DropReason {
         match refused {
             RequestError::Drop(reason) => reason,
+            RequestError::FatalToReceive(reason) => {
+                self.enter_error();
+                reason
+            }
             RequestError::Fatal(reason) => {
+                self.fault = Some(match reason {
+                    DropReason::RemoteAccess => ResponderFault::Access,
+                    _ => ResponderFault::Request,
+                });
                 self.enter_error();
                 reason
             }

@@ -53,6 +53,8 @@ pub(super) enum RequestError {
     Drop(DropReason),
     /// A NAK is sent, and the connection ends.
     Fatal(DropReason),
+    /// The same, and a receive completes with the error.
+    FatalToReceive(DropReason),
 }
 
 impl Responder {
@@ -155,11 +157,13 @@ impl Responder {
             Err(Fault::Access) => return Err(self.fatal(NakCode::RemoteAccessError)),
             Err(Fault::TooLong(receive)) => {
                 shared.fail_receive(&receive, WcStatus::LocLenErr);
-                return Err(self.fatal(NakCode::InvalidRequest));
+                self.fatal(NakCode::InvalidRequest);
+                return Err(RequestError::FatalToReceive(DropReason::InvalidRequest));
             }
             Err(Fault::Local(receive)) => {
                 shared.fail_receive(&receive, WcStatus::LocProtErr);
-                return Err(self.fatal(NakCode::RemoteOperationalError));
+                self.fatal(NakCode::RemoteOperationalError);
+                return Err(RequestError::FatalToReceive(DropReason::LocalFault));
             }
         }
         let seq = self.expected;

@@ -125,6 +125,9 @@ impl Driver {
     pub(super) fn end_failed(&mut self) {
         while let Some(index) = self.failed.pop() {
             if let Some(link) = self.link(index) {
+                if let Some(fault) = link.transport.take_fault() {
+                    link.qp.report_fault(fault);
+                }
                 link.qp.end_in_error();
             }
         }

@@ -164,12 +164,16 @@ impl Driver {
             let is_taken = self.datagrams.deliver(&packet, header);
             return is_taken.then_some(()).ok_or(PortDrop::UnknownQueuePair);
         };
-        if !packet.opcode().verb().is_response() {
+        let is_request = !packet.opcode().verb().is_response();
+        if is_request {
             link.pass_receives();
         }
         let mut memory = link.reach(regions);
         // The queue pair counts what it drops.
-        let _ = link.transport.handle_packet(now, &packet, &mut memory);
+        let taken = link.transport.handle_packet(now, &packet, &mut memory);
+        if is_request && taken.is_ok() && !std::mem::replace(&mut link.is_established, true) {
+            link.qp.report_established();
+        }
         self.mark_ready(qp_index(bth.dest_qp));
         Ok(())
     }
