@@ -4,6 +4,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use adverb_units::Bytes;
 use adverb_verbs::{AccessFlags, Lkey, MemoryAccessError, MemoryRegion, RegisterError, Rkey, Sge};
@@ -15,6 +16,7 @@ use crate::idle;
 use crate::pages::{self, NotShared, PagesOf, Reach};
 use crate::port::{Port, TableEntry, random_u64, remedy};
 use crate::program_memory::fault_in;
+use crate::qp::QUIESCE_TIMEOUT;
 use crate::shm::copy::place;
 use crate::shm::layout::{KEY_BYTE, KEY_INDEX, MAX_MR, PROGRAM_MEMORY, PROGRAM_PAGES, mr_index};
 use crate::shm::regions::{LocalRegion, ProgramMemory};
@@ -205,7 +207,7 @@ impl SoftMr {
             entry.pd.store(pd.number, Ordering::Release);
         }
         // Operations that peers began with the old rights end.
-        port.quiesce_peers();
+        port.quiesce_peers(self.patience());
         Ok(())
     }
 
@@ -218,6 +220,15 @@ impl SoftMr {
     /// Whether memory windows are bound to it. Dropping it invalidates them.
     pub fn has_windows(&self) -> bool {
         self.port.has_windows(self.key)
+    }
+
+    /// Returns how long peers may take to end their operations. Memory of the program is used for something else
+    /// afterwards, so a stopped peer must not write to it. A file of shared memory is not reused.
+    fn patience(&self) -> Duration {
+        match &*self.region {
+            LocalRegion::File(_) => QUIESCE_TIMEOUT,
+            _ => Duration::MAX,
+        }
     }
 
     /// Checks that the program itself may access its memory like this.
@@ -308,7 +319,7 @@ impl Drop for SoftMr {
         port.mr_entry(self.index).key.store(0, Ordering::Release);
         port.unbind_windows_of(self.key);
         lock(&port.regions).remove(self.index);
-        let is_idle = port.quiesce_peers();
+        let is_idle = port.quiesce_peers(self.patience());
         if let Some(file) = self.file {
             let name = format!("m{file}");
             // Peers keep their mapping of the file until they look for another region. Its pages are freed now,

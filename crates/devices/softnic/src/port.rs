@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
 
 use adverb_verbs::{
     AsyncEvent, CreateError, Gid, OpenError, PathMtu, Qpn, SrqId, open_files_remedy,
@@ -46,9 +47,8 @@ pub(crate) trait PortQp: fmt::Debug + Send + Sync {
     /// Reclaims the cells that dead senders held in a UD queue pair's receive queue, or in its shared one.
     fn reclaim_datagrams(&self, is_dead: &dyn Fn(Holder) -> bool);
 
-    /// After [`quiesce::barrier`]: waits until the operation that the peer may be in the middle of has ended.
-    /// Returns false if it does not end.
-    fn wait_for_peer(&self) -> bool;
+    /// Returns the connected peer and the index of its queue pair, if it is reached over shared memory.
+    fn connected_peer(&self) -> Option<(Arc<Peer>, u32)>;
 
     /// Wakes its peer's engine, if that waits for a receive and this queue pair takes receives from `srq`.
     fn receive_posted(&self, srq: SrqId);
@@ -113,6 +113,8 @@ pub(crate) struct Port {
     /// Set if a program waits for asynchronous events at a descriptor.
     event_bell: OnceLock<EventBell>,
     peers: Mutex<HashMap<u32, Arc<Peer>>>,
+    /// Operations that had not ended when their queue pair was destroyed: the peer, and the index of its queue pair.
+    unended: Mutex<Vec<(Arc<Peer>, u32)>>,
     /// Queue pairs whose oldest request waits for the peer.
     pub(crate) pending: SpinMutex<Vec<Arc<dyn PortQp>>>,
     /// Their number, which each poll reads.
@@ -242,6 +244,7 @@ impl Port {
             async_events: Mutex::default(),
             event_bell: OnceLock::new(),
             peers: Mutex::default(),
+            unended: Mutex::default(),
             pending: SpinMutex::default(),
             pending_count: AtomicUsize::new(0),
             drives: AtomicU64::new(0),
@@ -539,11 +542,24 @@ impl Port {
     }
 
     /// Waits until all operations of peers that began before this call have ended. Returns false if one does
-    /// not end.
-    pub(crate) fn quiesce_peers(&self) -> bool {
+    /// not end within `timeout`. A stopped peer ends its operation when it continues, or dies.
+    pub(crate) fn quiesce_peers(&self, timeout: Duration) -> bool {
         let qps = self.queue_pairs();
         quiesce::barrier();
-        qps.iter().all(|qp| qp.wait_for_peer())
+        let mut peers: Vec<_> = qps.iter().filter_map(|qp| qp.connected_peer()).collect();
+        // A queue pair that is being destroyed adds its operation here before it forgets its peer.
+        peers.extend(lock(&self.unended).iter().cloned());
+        let has_ended = |(peer, index): &(Arc<Peer>, u32)| peer.wait_idle(*index, timeout);
+        let have_ended = peers.iter().all(has_ended);
+        if have_ended {
+            lock(&self.unended).retain(|(peer, index)| !peer.wait_idle(*index, Duration::ZERO));
+        }
+        have_ended
+    }
+
+    /// Records an operation that has not ended, though its queue pair is destroyed.
+    pub(crate) fn note_unended(&self, operation: (Arc<Peer>, u32)) {
+        lock(&self.unended).push(operation);
     }
 
     /// Returns the MTU, which is also the maximum size of a datagram.

@@ -17,6 +17,7 @@ use adverb_verbs::{AccessFlags, CreateError, Lkey, Operation, Qpn, Rkey, WcStatu
 use crate::domain::SoftPd;
 use crate::memory::key_of;
 use crate::port::{Port, TableEntry};
+use crate::qp::QUIESCE_TIMEOUT;
 use crate::shm::layout::{BoundTo, KEY_BYTE, MAX_MR, MrEntry, WINDOW, mr_index};
 use crate::shm::sync::lock;
 
@@ -220,7 +221,7 @@ impl Port {
         let regions = lock(&self.regions);
         let was_bound = entry.key.swap(0, Ordering::AcqRel) != 0;
         drop(regions);
-        !was_bound || self.quiesce_peers()
+        !was_bound || self.quiesce_peers(QUIESCE_TIMEOUT)
     }
 
     fn unbind_all(&self, is_meant: impl Fn(&MrEntry) -> bool) {

@@ -15,8 +15,8 @@ use adverb_verbs::{
     CompletionQueue, MemoryRegion, Operation, QpCaps, QueuePair, RecvRequest, RemoteAddress,
     SendFlags, SendRequest, Sge, WcStatus, WorkCompletion, WrId,
 };
-use common::victim::{Victim, hear, tell};
-use common::{Address, End, connect, isolated_with};
+use common::victim::{Traced, Victim, hear, mark, tell};
+use common::{Address, End, connect, isolated_with, not_run};
 
 const PAGE: u64 = 4096;
 /// SGEs of a request.
@@ -407,5 +407,96 @@ fn requests_to_an_owner_that_runs_another_program_fail() {
         assert!(common::wait_until(is_other), "the owner did not exec");
         assert_eq!(scene.write(0, 0, 8), WcStatus::RetryExcErr);
         scene.owner.kill();
+    });
+}
+
+/// The requester: writes once to the memory of the test's process.
+fn request(_: &str) {
+    let end = private_end(PAGE);
+    let qp = end.qp();
+    // SAFETY: gettid has no preconditions.
+    let thread = unsafe { libc::gettid() };
+    tell(&format!("{} {thread}", end.address(&qp).to_line()));
+    let owner = Address::from_line(&hear());
+    connect(&end, &qp, owner.qpn);
+    tell("connected");
+    hear();
+    let sges = [end.mr.sge(0, 64).unwrap()];
+    let request = SendRequest::new(WrId(1), Operation::RdmaWrite(owner.memory), &sges);
+    mark();
+    qp.post_send(&[request.with_flags(SendFlags::SIGNALED)])
+        .unwrap();
+    hear();
+}
+
+/// Starts a requester and stops it where it begins to copy; the error is the reason if that is not possible.
+#[cfg(target_arch = "x86_64")]
+fn stopped_requester(end: &End, qp: &SoftQp) -> Result<(Victim, Traced), String> {
+    let mut requester = Victim::start("requester");
+    let hello = requester.hear();
+    let traced = requester.trace(&hello)?;
+    connect(end, qp, Address::from_line(&hello).qpn);
+    requester.tell(&end.address(qp).to_line());
+    assert_eq!(requester.hear(), "connected");
+    requester.tell("go");
+    traced.wait();
+    assert!(traced.is_at_mark());
+    while traced.system_call() != libc::SYS_process_vm_writev {
+        traced.go_on(libc::PTRACE_SYSCALL);
+        traced.wait();
+    }
+    Ok((requester, traced))
+}
+
+/// How a stopped requester goes on.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    Continues,
+    Dies,
+}
+
+/// More than a queue pair waits for its peer.
+#[cfg(target_arch = "x86_64")]
+const LONG: Duration = Duration::from_millis(2500);
+
+#[cfg(target_arch = "x86_64")]
+fn deregister_under(after: After) -> Result<(), String> {
+    let end = private_end(PAGE);
+    let qp = end.qp();
+    let (mut requester, traced) = stopped_requester(&end, &qp)?;
+    if after == After::Dies {
+        // The operation outlives its queue pair.
+        drop(qp);
+    }
+    let End { mr, .. } = end;
+    std::thread::scope(|scope| {
+        let deregistered = scope.spawn(move || drop(mr));
+        std::thread::sleep(LONG);
+        assert!(
+            !deregistered.is_finished(),
+            "{after:?}: the requester may still write"
+        );
+        match after {
+            After::Continues => traced.go_on(libc::PTRACE_CONT),
+            After::Dies => requester.kill(),
+        }
+        deregistered.join().unwrap();
+    });
+    Ok(())
+}
+
+/// The program uses its memory for something else when it is deregistered. A requester that was stopped for longer than
+/// two seconds wrote to it when it continued.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn memory_is_not_deregistered_while_a_stopped_requester_may_write_to_it() {
+    let test = "memory_is_not_deregistered_while_a_stopped_requester_may_write_to_it";
+    isolated_with(test, request, || {
+        for after in [After::Continues, After::Dies] {
+            if let Err(why) = deregister_under(after) {
+                return not_run(&format!("a requester stopped in an operation: {why}"));
+            }
+        }
     });
 }

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use adverb_verbs::{AsyncEvent, QpState, QpType, SrqId, WcStatus};
 
-use super::state::QUIESCE_TIMEOUT;
 use super::{Path, QpInner};
 use crate::port::PortQp;
 use crate::shm::datagram_ring::Holder;
@@ -45,9 +44,8 @@ impl PortQp for QpInner {
         }
     }
 
-    fn wait_for_peer(&self) -> bool {
-        let peer = self.peer.lock().clone();
-        peer.is_none_or(|(peer, remote)| peer.wait_idle(remote, QUIESCE_TIMEOUT))
+    fn connected_peer(&self) -> Option<(Arc<Peer>, u32)> {
+        self.peer.lock().clone()
     }
 
     fn take_reports(&self) {

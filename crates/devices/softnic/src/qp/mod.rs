@@ -20,7 +20,7 @@ use crate::cq::{CqInner, SoftCq};
 use crate::datagrams::{Datagrams, Mailbox};
 use crate::domain::{Handle, SoftPd};
 use crate::idle;
-use crate::port::{Port, TableEntry};
+use crate::port::{Port, PortQp as _, TableEntry};
 use crate::recv_queue::RecvQueue;
 use crate::requester::{Connection, DestinationCache, WaitingRequest};
 use crate::shm::layout::{FIRST_QP, MAX_QP, QpEntry, qpn_of};
@@ -36,6 +36,8 @@ mod post;
 mod state;
 mod udp;
 mod unreliable;
+
+pub(crate) use state::QUIESCE_TIMEOUT;
 
 /// Maximum number of outstanding READs and atomics (`max_qp_rd_atom`). This device completes each before it begins
 /// the next, so the number only determines whether they are allowed.
@@ -266,6 +268,9 @@ impl Drop for SoftQp {
         let _control = lock(&qp.control);
         qp.set_state(QpState::Reset);
         let released = qp.quiesce();
+        if !released && let Some(operation) = qp.connected_peer() {
+            qp.port.note_unended(operation);
+        }
         qp.leave_groups();
         qp.port.unbind_windows_for(qp.qpn);
         qp.leave_queues(srq::PeerActivity::from_idle(released));

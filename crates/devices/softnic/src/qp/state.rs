@@ -21,7 +21,7 @@ use crate::srq;
 use crate::udp::Endpoint;
 
 /// How long a peer may take to end an operation. After that its queue pair is not reused.
-pub(super) const QUIESCE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const QUIESCE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl QpInner {
     pub(super) fn set_state(&self, state: QpState) {
@@ -86,8 +86,9 @@ impl QpInner {
     /// Waits until the peer is not in the middle of an operation on this queue pair, whose phase was changed before.
     /// Returns false if the operation does not end.
     pub(super) fn quiesce(&self) -> bool {
+        let connected = self.connected_peer();
         quiesce::barrier();
-        self.wait_for_peer()
+        connected.is_none_or(|(peer, index)| peer.wait_idle(index, QUIESCE_TIMEOUT))
     }
 
     /// Moves the queue pair to the error state, and flushes both queues. Does nothing in RESET and ERR.

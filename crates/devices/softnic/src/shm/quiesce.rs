@@ -44,19 +44,38 @@ impl Busy {
         if seen & 1 == 0 {
             return true;
         }
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now().checked_add(timeout);
+        let mut looks = 0;
         while self.0.load(Ordering::Acquire) == seen {
             if is_dead() {
                 return true;
             }
-            if Instant::now() > deadline {
+            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
                 return false;
             }
-            yield_now();
+            pause(looks);
+            looks += 1;
         }
         true
     }
 }
+
+/// Lets others run. A peer that does not end its operation within `LOOKS` looks has lost its core, or is stopped.
+fn pause(looks: u32) {
+    #[cfg(not(loom))]
+    if looks >= LOOKS {
+        return std::thread::sleep(PAUSE);
+    }
+    #[cfg(loom)]
+    let _ = looks;
+    yield_now();
+}
+
+/// Number of looks at the peer's mark after which a thread sleeps between them.
+#[cfg(not(loom))]
+const LOOKS: u32 = 1 << 16;
+#[cfg(not(loom))]
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Registers this process for [`barrier`]s of its peers.
 pub(crate) fn register() -> rustix::io::Result<()> {

@@ -171,6 +171,18 @@ impl Traced {
         info.si_code == SI_KERNEL
     }
 
+    /// Returns the number of the system call that it has last begun.
+    #[cfg(target_arch = "x86_64")]
+    pub fn system_call(&self) -> libc::c_long {
+        let null = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: user_regs_struct is plain data, for which zero is valid.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        // SAFETY: GETREGS fills the structure that it is given.
+        let got = unsafe { libc::ptrace(libc::PTRACE_GETREGS, self.0, null, &raw mut registers) };
+        assert_eq!(got, 0, "{}", std::io::Error::last_os_error());
+        registers.orig_rax as libc::c_long
+    }
+
     /// Waits until it has ended. It is not the main thread: the harness has that.
     pub fn wait_end(&self) {
         let mut status = 0;
