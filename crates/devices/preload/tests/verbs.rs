@@ -38,6 +38,34 @@ fn asynchronous_events_are_reported_over_udp() {
 }
 
 #[test]
+fn children_do_not_disturb_the_connections_of_their_parent() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("forks.c", folder.path()) else {
+        return;
+    };
+    for (n, path) in [PathTo::SharedMemory, PathTo::Udp].into_iter().enumerate() {
+        for arguments in [&[][..], &["daemon"]] {
+            let shared = folder.path().join(format!("{n}{}", arguments.len()));
+            std::fs::create_dir(&shared).unwrap();
+            let mut command = over_adverb(&program, &shared);
+            command
+                .args(arguments)
+                .env("ADVERB_RUN_FAULTS", path.faults())
+                .env("ADVERB_RUN_ADDRESS", format!("127.41.1.{}", n + 1));
+            // A daemon ends when its output does.
+            let output = command.output().unwrap();
+            let told = String::from_utf8_lossy(&output.stdout);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                output.status.success() && told.ends_with("done\n"),
+                "{told}{errors}"
+            );
+            assert_empty(&shared);
+        }
+    }
+}
+
+#[test]
 fn a_program_that_exits_without_destroying_its_objects_leaves_no_files() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("exits.c", folder.path()) else {

@@ -279,7 +279,7 @@ fn within_a_minute(command: &mut Command, told: &dyn Fn() -> String) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn ended(child: &mut Child, told: &dyn Fn() -> String) -> ExitStatus {
+pub(crate) fn ended(child: &mut Child, told: &dyn Fn() -> String) -> ExitStatus {
     let began = Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {
