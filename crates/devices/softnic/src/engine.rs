@@ -38,7 +38,7 @@ const LONG_TICK: Timespec = ticks(10);
 const LIMIT_TICK: Timespec = ticks(4);
 /// Consecutive late turns after which the engine leaves the socket to the threads that receive the packets, at first and
 /// at most.
-const LATE_TURNS: [u32; 2] = [32, 1 << 20];
+const LATE_TURNS: [u32; 2] = [32, 1 << 14];
 /// Number of ticks without waiting requests after which the engine sleeps until it is woken.
 const IDLE_TICKS: u32 = 16;
 
