@@ -3,8 +3,10 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Mutex;
 
-use adverb_abi::{IBV_ACCESS_ON_DEMAND, IBV_ACCESS_ZERO_BASED, ibv_mr, ibv_pd};
-use adverb_softnic::SoftMr;
+use adverb_abi::{
+    self as abi, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_ZERO_BASED, ibv_mr, ibv_pd, ibv_sge,
+};
+use adverb_softnic::{PrefetchError, SgeError, SoftMr};
 use adverb_units::Bytes;
 use adverb_verbs::{AccessFlags, MemoryRegion as _};
 
@@ -12,6 +14,7 @@ use crate::call::{self, Refusal};
 use crate::context::Context;
 use crate::object::{Object, lock};
 use crate::pd::Pd;
+use crate::qp::sges;
 
 /// Flags that a device may ignore (`IBV_ACCESS_OPTIONAL_RANGE`).
 const OPTIONAL: u32 = 0x3ff0_0000;
@@ -273,4 +276,49 @@ unsafe extern "C" fn ibv_rereg_mr(
         0 => 0,
         _ => ERR_CMD,
     }
+}
+
+/// `ibv_advise_mr` of the table. Registered pages were present when they were registered; advice brings back those that
+/// the kernel has taken out of memory since.
+pub(crate) unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    advice: u32,
+    flags: u32,
+    list: *mut ibv_sge,
+    count: u32,
+) -> c_int {
+    call::status("ibv_advise_mr", || {
+        let need = match advice {
+            abi::IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => AccessFlags::LOCAL_WRITE,
+            abi::IBV_ADVISE_MR_ADVICE_PREFETCH | abi::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => {
+                AccessFlags::empty()
+            }
+            other => return Err(Refusal::unsupported(format!("unknown advice {other}"))),
+        };
+        if flags & !abi::IBV_ADVISE_MR_FLAG_FLUSH != 0 {
+            return Err(Refusal::invalid(format!("invalid flags {flags:#x}")));
+        }
+        // SAFETY: the program passes a domain that it has allocated, and a list of `count` elements.
+        let (pd, sges) = unsafe { (Pd::of(pd), sges(list, count as c_int)?) };
+        for sge in sges {
+            // Without page faults there is nothing to bring back.
+            let done = match advice {
+                abi::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => {
+                    pd.soft.check_sge(sge, need).map_err(Into::into)
+                }
+                _ => pd.soft.prefetch(sge, need),
+            };
+            done.map_err(|error| refused_advice(&error))?;
+        }
+        Ok(())
+    })
+}
+
+/// Returns the refusal of advice, with the errno of ibv_advise_mr(3).
+fn refused_advice(error: &PrefetchError) -> Refusal {
+    let errno = match error {
+        PrefetchError::Sge(SgeError::Domain { .. } | SgeError::Access { .. }) => libc::EPERM,
+        _ => libc::EFAULT,
+    };
+    Refusal::new(errno, error.to_string())
 }

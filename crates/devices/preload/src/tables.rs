@@ -3,13 +3,13 @@
 use adverb_abi::verbs_context;
 
 use crate::unsupported as no;
-use crate::{cq, cq_ex, device_ex, domains, mw, port, qp, qp_ex, srq_ex};
+use crate::{cq, cq_ex, device_ex, domains, mr, mw, port, qp, qp_ex, srq_ex};
 
 /// Fills the tables of a context. Each operation is present.
 pub(crate) fn fill(c: &mut verbs_context) {
     fill_context(c);
     c.query_port = Some(port::query_port);
-    c.advise_mr = no::advise_mr();
+    c.advise_mr = Some(mr::advise_mr);
     c.alloc_null_mr = no::alloc_null_mr();
     c.read_counters = no::read_counters();
     c.attach_counters_point_flow = no::attach_counters_point_flow();

@@ -32,7 +32,6 @@ macro_rules! unsupported {
 }
 
 unsupported! {
-    status advise_mr: "the device does not prefetch memory",
     object alloc_null_mr: "the device has no null memory region",
     status read_counters: "the device has no flow counters",
     status attach_counters_point_flow: "the device has no flow counters",

@@ -1,5 +1,6 @@
 // Walks the extended interface: batches of requests, extended completion queues, attributes of the device, domains.
 #include "verbs.h"
+#include <sys/mman.h>
 
 #define RC_OPS (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE | \
     IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | \
@@ -370,14 +371,43 @@ static void missing_features(void) {
     NULLED(ibv_import_device(0), EOPNOTSUPP);
     NULLED(ibv_import_pd(context, 1), EOPNOTSUPP);
     NULLED(ibv_import_mr(pd, 1), EOPNOTSUPP);
-    struct ibv_sge sge = {(uintptr_t)buffer, 64, mr->lkey};
-    REFUSED(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), EOPNOTSUPP);
+}
+
+static void advice(void) {
+    size_t length = 16 * 4096;
+    unsigned char present[16];
+    char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct ibv_mr *readable = ibv_reg_mr(pd, memory, length, 0);
+    CHECK(memory != MAP_FAILED && readable);
+    CHECK(madvise(memory, length, MADV_DONTNEED) == 0);
+    struct ibv_sge sges[] = {{(uintptr_t)memory + 100, length - 100, readable->lkey}, {(uintptr_t)buffer, SIZE, mr->lkey}};
+    CHECK(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, 0, sges, 2) == 0);
+    CHECK(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, sges, 2) == 0);
+    CHECK(mincore(memory, length, present) == 0);
+    int populates = madvise(NULL, 0, 22) == 0; // MADV_POPULATE_READ: Linux 5.14
+    for (int page = 0; page < 16; page++)
+        CHECK(!populates || present[page] & 1);
+    CHECK(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, 0, sges + 1, 1) == 0);
+    REFUSED(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, 0, sges, 2), EPERM);
+    REFUSED(ibv_advise_mr(pd, 77, 0, sges, 1), EOPNOTSUPP);
+    REFUSED(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 8, sges, 1), EINVAL);
+    struct ibv_pd *other = ibv_alloc_pd(context);
+    REFUSED(ibv_advise_mr(other, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, sges, 1), EPERM);
+    CHECK(ibv_dealloc_pd(other) == 0);
+    sges[1].length++;
+    REFUSED(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, sges, 2), EFAULT);
+    sges[1].lkey ^= 1;
+    REFUSED(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, sges, 2), EFAULT);
+    CHECK(munmap(memory, length) == 0);
+    REFUSED(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, sges, 1), EFAULT);
+    CHECK(ibv_dereg_mr(readable) == 0);
 }
 
 int main(void) {
     open_first();
     device_attributes();
     missing_features();
+    advice();
     batches();
     refused_batches();
     extended_completions();

@@ -67,7 +67,7 @@ pub use pages::{NotShared, RegionCounts, region_counts};
 pub use port::PrivateReach;
 pub use qp::SoftQp;
 pub use settings::{NamedDevice, ParseDeviceError, Settings, SettingsError};
-pub use sge_check::SgeError;
+pub use sge_check::{PrefetchError, SgeError};
 pub use shm::dir::{SharedMemory, shared_memory};
 pub use shm::notify::Armed;
 pub use srq::SoftSrq;

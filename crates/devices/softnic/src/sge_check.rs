@@ -1,10 +1,14 @@
-//! Why the device does not access an SGE, for explanations: requests themselves only fail or succeed.
+//! Why the device does not access an SGE, for explanations (requests themselves only fail or succeed) and for advice
+//! about memory.
 
+use std::io;
 use std::sync::atomic::Ordering;
 
 use adverb_verbs::{AccessFlags, Sge};
 
 use crate::domain::SoftPd;
+use crate::memory::local_address;
+use crate::program_memory::fault_in;
 use crate::shm::layout::mr_index;
 
 /// An SGE that requests of a protection domain cannot use.
@@ -48,6 +52,24 @@ pub enum SgeError {
     },
 }
 
+/// Why memory cannot be prefetched.
+#[derive(Debug, thiserror::Error)]
+pub enum PrefetchError {
+    /// Requests cannot use the SGE.
+    #[error(transparent)]
+    Sge(#[from] SgeError),
+    /// The process does not have the memory.
+    #[error("{length} B at {addr:#x} are not memory of this process: {source}")]
+    Fault {
+        /// First byte of the SGE.
+        addr: u64,
+        /// Length of the SGE.
+        length: u32,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+}
+
 fn names(access: AccessFlags) -> String {
     let names: Vec<_> = access.iter_names().map(|(name, _)| name).collect();
     names.join(", ")
@@ -85,5 +107,23 @@ impl SoftPd {
             missing if missing.is_empty() => Ok(()),
             missing => Err(SgeError::Access { lkey, missing }),
         }
+    }
+
+    /// Makes the pages of an SGE present in memory, for requests that need the right `need`.
+    ///
+    /// # Errors
+    /// Such requests cannot use the SGE, or the process does not have the memory.
+    pub fn prefetch(&self, sge: &Sge<'_>, need: AccessFlags) -> Result<(), PrefetchError> {
+        self.check_sge(sge, need)?;
+        if sge.length() == 0 {
+            return Ok(());
+        }
+        let first = local_address(&self.handle.port, sge).expose_provenance() as u64;
+        let range = first..first.saturating_add(sge.length().into());
+        fault_in(&range, need).map_err(|source| PrefetchError::Fault {
+            addr: sge.addr(),
+            length: sge.length(),
+            source,
+        })
     }
 }

@@ -23,7 +23,7 @@ use crate::pd::Pd;
 use crate::qp_ex::Extended;
 use crate::srq::Srq;
 
-pub(crate) use post::{post_recv, post_send, post_srq_recv};
+pub(crate) use post::{post_recv, post_send, post_srq_recv, sges};
 
 /// A queue pair, behind its `ibv_qp_ex`, which begins with an `ibv_qp`.
 pub(crate) struct Qp {

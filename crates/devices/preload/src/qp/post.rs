@@ -34,7 +34,10 @@ const _: () = assert!(
 /// # Safety
 /// `list` is an array of `count` SGEs, and lives as long as `'a`, as the inline data does that it names.
 #[inline]
-unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge<'a>], Refusal> {
+pub(crate) unsafe fn sges<'a>(
+    list: *const ibv_sge,
+    count: c_int,
+) -> Result<&'a [Sge<'a>], Refusal> {
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
         // SAFETY: the caller's; both structures have address, length and key in this order.
