@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use adverb_launch::Usage;
-use adverb_softnic::{NamedDevice, ParseDeviceError, Settings};
+use adverb_softnic::{NamedDevice, ParseDeviceError, Settings, StatsFormat};
 use adverb_verbs::{Impairment, PathMtu};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::impair::ImpairArgs;
 use super::value::count;
@@ -62,6 +62,15 @@ pub(crate) struct EnvArgs {
     pub(crate) nic: NicArgs,
 }
 
+/// How `--stats` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Stats {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
 /// The devices that a program sees.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct NicArgs {
@@ -90,6 +99,18 @@ pub(crate) struct NicArgs {
     /// Capture the packets of the UDP port in a file, for Wireshark; traffic in shared memory has no packets
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
+
+    /// Print on stderr, when a process ends, what it did with the devices: requests, completions, polls, packets
+    ///
+    /// As a table, or with --stats=json as a record. A process that ends by SIGKILL or _exit prints nothing.
+    #[arg(long, value_name = "FORMAT", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "table")]
+    stats: Option<Stats>,
+
+    /// Write a record of what each process did to a folder: sizes, lists, signaling, waits
+    ///
+    /// Each process has a file of its own there, replaced once a second.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) record: Option<PathBuf>,
 
     /// Print the reason of each refused verbs call on stderr
     #[arg(long)]
@@ -124,6 +145,11 @@ impl NicArgs {
             devices,
             mtu: self.mtu,
             faults: faults.or_else(|| self.udp_only.then(Impairment::default)),
+            stats: self.stats.map(|stats| match stats {
+                Stats::Table => StatsFormat::Table,
+                Stats::Json => StatsFormat::Json,
+            }),
+            record: self.record.clone(),
             explain: self.explain,
         })
     }
@@ -159,6 +185,8 @@ mod tests {
         assert_eq!(some.mtu, Some(PathMtu::B1024));
         assert!(some.explain);
         assert_eq!(some.faults, None);
+        assert_eq!(settings("--stats").stats, Some(StatsFormat::Table));
+        assert_eq!(settings("--stats=json").stats, Some(StatsFormat::Json));
         assert_eq!(settings("--devices 3").devices[2].name, "adverb2");
     }
 

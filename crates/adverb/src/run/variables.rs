@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
-use adverb_softnic::{CAPTURE_VARIABLE, create_capture};
+use adverb_softnic::{CAPTURE_VARIABLE, RECORD_VARIABLE, create_capture};
 use anyhow::Context as _;
 
 use super::library;
@@ -35,6 +35,12 @@ impl Variables {
             // The program may change its directory.
             let path = path.canonicalize().with_context(cannot)?;
             all.push((CAPTURE_VARIABLE, path.into()));
+        }
+        if let Some(folder) = &nic.record {
+            let cannot = || format!("--record: cannot make the folder {}", folder.display());
+            std::fs::create_dir_all(folder).with_context(cannot)?;
+            let folder = folder.canonicalize().with_context(cannot)?;
+            all.push((RECORD_VARIABLE, folder.into()));
         }
         Ok(Variables(all))
     }

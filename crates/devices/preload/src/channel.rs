@@ -51,7 +51,11 @@ impl Channel {
             // SAFETY: destroying the queue removes it from the table, which is locked.
             if unsafe { (*cq).channel }.cast_const() == channel {
                 // SAFETY: as above.
-                unsafe { Cq::of(cq) }.events.taken();
+                let own = unsafe { Cq::of(cq) };
+                own.events.taken();
+                if let Some(counts) = &own.counts {
+                    counts.event_taken();
+                }
                 return Ok(cq);
             }
         }

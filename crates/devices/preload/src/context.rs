@@ -11,6 +11,7 @@ use adverb_abi::{
 use adverb_softnic::SoftContext;
 use adverb_verbs::{Context as _, Device as _};
 
+use crate::activity::{self, QpsByNumber};
 use crate::call::{self, Refusal};
 use crate::device::{Device, text};
 use crate::exit;
@@ -36,6 +37,8 @@ pub(crate) struct Context {
     pub(crate) cqs: Mutex<Table<ibv_cq>>,
     pub(crate) qps: Mutex<Table<ibv_qp>>,
     pub(crate) srqs: Mutex<Table<ibv_srq>>,
+    /// Counters of its queue pairs, if the program is observed.
+    pub(crate) counts: QpsByNumber,
 }
 
 pub(crate) type ContextObject = Object<verbs_context, Context>;
@@ -79,9 +82,11 @@ impl Context {
             cqs: Mutex::default(),
             qps: Mutex::default(),
             srqs: Mutex::default(),
+            counts: QpsByNumber::default(),
         };
         let object = Object::create(c, context);
         exit::remember(object);
+        activity::opened();
         // SAFETY: the object is new.
         Ok(unsafe { &raw mut (*object).context })
     }
@@ -141,6 +146,7 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
         unsafe {
             let object = outer(context).cast_mut();
             exit::forget(object);
+            activity::closing(Context::of(context));
             ContextObject::destroy(object);
         }
         Ok(0)

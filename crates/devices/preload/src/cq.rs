@@ -1,12 +1,13 @@
 //! Completion queues.
 
 use std::ffi::{c_int, c_void};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use adverb_abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 use adverb_softnic::SoftCq;
 use adverb_verbs::{CompletionQueue as _, Context as _, NotifyOn, WorkCompletion};
 
+use crate::activity::{self, CqCounts};
 use crate::call::{self, Refusal};
 use crate::channel::Channel;
 use crate::context::Context;
@@ -30,6 +31,8 @@ pub(crate) struct Cq {
     pub(crate) async_events: Unacknowledged,
     /// Set if it is from `ibv_create_cq_ex`.
     pub(crate) extended: OnceLock<cq_ex::Extended>,
+    /// Set if the program is observed.
+    pub(crate) counts: Option<Arc<CqCounts>>,
 }
 
 type CqObject = Object<ibv_cq_ex, Cq>;
@@ -90,6 +93,7 @@ impl Cq {
             events: Unacknowledged::default(),
             async_events: Unacknowledged::default(),
             extended: OnceLock::new(),
+            counts: activity::completion_queue(&own.counts),
         };
         let cq = Object::create(c, cq).cast();
         if let Some(channel) = channel {
@@ -123,12 +127,36 @@ impl Cq {
         Ok(())
     }
 
+    /// Returns its position in the record of what the program did.
+    pub(crate) fn index(&self) -> usize {
+        self.counts.as_ref().map_or(0, |counts| counts.index)
+    }
+
     /// Takes up to `count` completions to `to`; returns their number.
     ///
     /// # Safety
     /// `to` has room for `count`.
     #[inline]
     pub(crate) unsafe fn poll(&self, count: usize, to: *mut ibv_wc) -> Result<usize, Refusal> {
+        // SAFETY: the caller's.
+        let taken = unsafe { self.take(count, to) }?;
+        if let Some(counts) = &self.counts {
+            let found = match taken {
+                0 => &[],
+                // SAFETY: `take` has written them.
+                _ => unsafe { std::slice::from_raw_parts(to, taken) },
+            };
+            counts.polled(found);
+        }
+        Ok(taken)
+    }
+
+    /// As for [`Cq::poll`], without counting.
+    ///
+    /// # Safety
+    /// As for [`Cq::poll`].
+    #[inline]
+    unsafe fn take(&self, count: usize, to: *mut ibv_wc) -> Result<usize, Refusal> {
         // Most polls find at most one completion.
         let mut first = WorkCompletion::default();
         if count == 0 || self.soft.poll(std::slice::from_mut(&mut first))? == 0 {
@@ -185,7 +213,11 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
             _ => NotifyOn::Solicited,
         };
         // SAFETY: the program passes a completion queue that it has created.
-        Ok(unsafe { Cq::of(cq) }.soft.req_notify(on)?)
+        let own = unsafe { Cq::of(cq) };
+        if let Some(counts) = &own.counts {
+            counts.notify_requested();
+        }
+        Ok(own.soft.req_notify(on)?)
     })
 }
 

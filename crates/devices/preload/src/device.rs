@@ -15,7 +15,7 @@ use crate::object::Object;
 pub(crate) struct Device {
     /// Providers recognize their devices by a pointer that follows the C structure. Zeros are nobody's.
     _no_provider: [u64; 8],
-    name: &'static str,
+    pub(crate) name: &'static str,
     /// The address of its port.
     pub(crate) address: IpAddr,
     /// Its position in the list.

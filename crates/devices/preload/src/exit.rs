@@ -1,12 +1,15 @@
-//! Removes the files of contexts that a program leaves open when it exits.
+//! What happens when the program exits: the counters of `--stats` and `--record` are written, and the files of contexts
+//! that it left open are removed.
 //!
 //! Files of a process that was killed are removed by the next process that opens the device.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
 use adverb_abi::verbs_context;
 
-use crate::context::ContextObject;
+use crate::activity;
+use crate::context::{Context, ContextObject};
 use crate::object::lock;
 
 /// An open context.
@@ -25,21 +28,27 @@ pub(crate) fn forget(context: *mut verbs_context) {
     lock(&OPEN).retain(|open| open.0 != context);
 }
 
-/// The loader calls it when the process exits, after the program's own handlers.
-extern "C" fn remove_files() {
-    // A thread that is opening or closing a device never continues if it belongs to the parent of a fork.
+/// Runs `action` on the contexts that this process has opened and not closed; on none while a thread is opening or
+/// closing one, because that thread never continues if it belongs to the parent of a fork.
+pub(crate) fn each_open(mut action: impl FnMut(&Context)) {
     let Ok(open) = OPEN.try_lock() else { return };
     for Open(context) in &*open {
         // SAFETY: contexts are removed from the list before they are closed.
         let object = unsafe { ContextObject::of(*context) };
         if object.is_own() {
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                object.own.soft.remove_files();
-            }));
+            action(&object.own);
         }
     }
 }
 
+/// The loader calls it when the process exits, after the program's own handlers.
+extern "C" fn at_exit() {
+    let _ = catch_unwind(activity::at_exit);
+    each_open(|context| {
+        let _ = catch_unwind(AssertUnwindSafe(|| context.soft.remove_files()));
+    });
+}
+
 #[used]
 #[unsafe(link_section = ".fini_array")]
-static AT_EXIT: extern "C" fn() = remove_files;
+static AT_EXIT: extern "C" fn() = at_exit;

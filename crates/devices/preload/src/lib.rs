@@ -12,7 +12,7 @@
 //! `tables`, `port`, `pd`, `mr`, `channel`, `cq`, `qp`, `srq`, `ah`, `events`. `convert` translates attributes,
 //! requests and completions, `names` has enumerations as text. The extended interface is in `qp_ex` (with `batch`),
 //! `cq_ex`, `srq_ex`, `device_ex` and `domains`; `explain` is about errors that completions report;
-//! `loading` makes `dlopen("libibverbs.so.1")` open this library, on x86-64 with glibc. `unsupported` has the operations
+//! `loading` makes `dlopen("libibverbs.so.1")` open this library, on x86-64 with glibc. `activity` counts what the program does; `unsupported` has the operations
 //! that the user-space NIC does not have. `cm` has the functions of librdmacm.
 //!
 //! # Rules
@@ -25,6 +25,7 @@
 //! This crate needs `unsafe` for the objects behind the pointers of C.
 #![allow(unsafe_code)]
 
+mod activity;
 mod ah;
 mod batch;
 mod call;

@@ -10,6 +10,7 @@ use adverb_softnic::{PrefetchError, SgeError, SoftMr};
 use adverb_units::Bytes;
 use adverb_verbs::{AccessFlags, MemoryRegion as _};
 
+use crate::activity;
 use crate::call::{self, Refusal};
 use crate::context::Context;
 use crate::object::{Object, lock};
@@ -91,6 +92,7 @@ impl Memory {
         };
         // SAFETY: as above.
         unsafe { Pd::of(pd) }.users.add();
+        activity::registered(self.length);
         let registered = Mutex::new((soft, *self));
         Ok(Object::create(c, Mr { registered }))
     }
@@ -165,6 +167,7 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         // SAFETY: the program deregisters a region once; the domain outlives its regions.
         unsafe {
             Pd::of((*mr).pd).users.remove();
+            activity::deregistered((*mr).length);
             MrObject::destroy(mr);
         }
         Ok(())
@@ -223,10 +226,13 @@ impl Change {
         let moves = self.flags & CHANGE_PD != 0;
         let pd = if moves { self.pd } else { old };
         if self.flags & CHANGE_TRANSLATION != 0 {
+            let before = memory.length;
             memory.addr = self.addr;
             memory.length = self.length;
             memory.iova = self.addr.addr() as u64;
             *registered = (memory.register(pd)?, memory);
+            activity::deregistered(before);
+            activity::registered(self.length);
         } else {
             let access = (self.flags & CHANGE_ACCESS != 0)
                 .then(|| memory.rights())

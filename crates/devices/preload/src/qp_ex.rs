@@ -255,7 +255,12 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
             // SAFETY: the queue pair exists, and its domain is not deallocated before it.
             let pd = unsafe { Pd::of((*qp).qp_base.pd) };
             explain::sends("ibv_wr_complete", &pd.soft, requests);
-            let posted = own.soft.post_send_all(requests);
+            let post = || own.soft.post_send_all(requests);
+            let posted = match own.counts.as_ref().map(|counts| counts.posting()) {
+                None => post(),
+                // All requests are posted, or none.
+                Some(counted) => counted.post(requests, post, |_| 0),
+            };
             posted.map_err(|error| error.cause.into())
         });
         // SAFETY: as above; the batch is not used after this.

@@ -2,10 +2,13 @@
 
 use std::ffi::c_int;
 
+use std::sync::Arc;
+
 use adverb_abi::{IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
 use adverb_softnic::SoftSrq;
 use adverb_verbs::{Context as _, SharedReceiveQueue as _, SrqCaps};
 
+use crate::activity::{self, PostCounts};
 use crate::call::{self, Refusal};
 use crate::context::Context;
 use crate::object::{Object, Unacknowledged, Users, lock};
@@ -19,6 +22,8 @@ pub(crate) struct Srq {
     pub(crate) users: Users,
     /// Asynchronous events.
     pub(crate) events: Unacknowledged,
+    /// Set if the program is observed.
+    pub(crate) counts: Option<Arc<PostCounts>>,
 }
 
 type SrqObject = Object<ibv_srq, Srq>;
@@ -71,6 +76,7 @@ impl Srq {
                 soft,
                 users,
                 events,
+                counts: activity::shared_receives(),
             },
         );
         own.users.add();

@@ -65,8 +65,10 @@ pub use memory::SoftMr;
 pub use pages::{NotShared, RegionCounts, region_counts};
 #[cfg(feature = "testing")]
 pub use port::PrivateReach;
-pub use qp::SoftQp;
-pub use settings::{NamedDevice, ParseDeviceError, Settings, SettingsError};
+pub use qp::{Route, SoftQp};
+pub use settings::{
+    NamedDevice, ParseDeviceError, RECORD_VARIABLE, Settings, SettingsError, StatsFormat,
+};
 pub use sge_check::{PrefetchError, SgeError};
 pub use shm::dir::{SharedMemory, shared_memory};
 pub use shm::notify::Armed;

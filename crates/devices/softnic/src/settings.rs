@@ -6,12 +6,15 @@
 //! | `ADVERB_RUN_DEVICES` | names, comma-separated, each with an address of its own if `NAME=ADDRESS` | `adverb0` |
 //! | `ADVERB_RUN_MTU` | largest path MTU of the ports, in bytes | that of the interface |
 //! | `ADVERB_RUN_FAULTS` | injected faults: an [`Impairment`] in JSON | none |
+//! | `ADVERB_RUN_STATS` | `table` or `json`: print at the end what the program did | nothing |
+//! | `ADVERB_RUN_RECORD` | folder for a record of what each process did | none |
 //! | `ADVERB_EXPLAIN` | `1`: print the reason of each refused call to stderr | `0` |
 //!
 //! `adverb run` writes them ([`Settings::variables`]), and the library that it preloads reads them ([`Settings::read`]).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use adverb_verbs::{Impairment, PathMtu};
@@ -20,6 +23,9 @@ const ADDRESS: &str = "ADVERB_RUN_ADDRESS";
 const DEVICES: &str = "ADVERB_RUN_DEVICES";
 const MTU: &str = "ADVERB_RUN_MTU";
 const FAULTS: &str = "ADVERB_RUN_FAULTS";
+const STATS: &str = "ADVERB_RUN_STATS";
+/// The variable that names the folder of records.
+pub const RECORD_VARIABLE: &str = "ADVERB_RUN_RECORD";
 const EXPLAIN: &str = "ADVERB_EXPLAIN";
 
 /// The longest name of a device: `ibv_device.name` has 64 bytes, one of them for the final zero.
@@ -36,8 +42,35 @@ pub struct Settings {
     pub mtu: Option<PathMtu>,
     /// Injected faults.
     pub faults: Option<Impairment>,
+    /// How counters are printed when a process ends; `None` to print none.
+    pub stats: Option<StatsFormat>,
+    /// The folder for a record of what each process did.
+    pub record: Option<PathBuf>,
     /// Whether refused calls print their reason.
     pub explain: bool,
+}
+
+/// How counters are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatsFormat {
+    /// A table for people.
+    Table,
+    /// A record in JSON.
+    Json,
+}
+
+impl StatsFormat {
+    const fn word(self) -> &'static str {
+        match self {
+            StatsFormat::Table => "table",
+            StatsFormat::Json => "json",
+        }
+    }
+
+    fn named(word: &str) -> Option<Self> {
+        let mut all = [StatsFormat::Table, StatsFormat::Json].into_iter();
+        all.find(|format| format.word() == word)
+    }
 }
 
 impl Default for Settings {
@@ -48,6 +81,8 @@ impl Default for Settings {
             devices: NamedDevice::numbered(1),
             mtu: None,
             faults: None,
+            stats: None,
+            record: None,
             explain: false,
         }
     }
@@ -75,11 +110,14 @@ impl Settings {
                 "faults in JSON, as `adverb env` prints them",
                 faults,
             )?,
+            stats: variables.parse(STATS, "table or json", StatsFormat::named)?,
+            record: variables.parse(RECORD_VARIABLE, "a folder", parsed)?,
             explain: explain.unwrap_or(default.explain),
         })
     }
 
-    /// Returns the names and values of the variables for these settings, without the defaults.
+    /// Returns the names and values of the variables for these settings, without the defaults, and without
+    /// [`RECORD_VARIABLE`], whose value is a path.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         let default = Settings::default();
         let devices: Vec<_> = self.devices.iter().map(NamedDevice::to_string).collect();
@@ -89,6 +127,7 @@ impl Settings {
             (self.devices != default.devices).then(|| (DEVICES, devices.join(","))),
             self.mtu.map(|mtu| (MTU, mtu.bytes().get().to_string())),
             faults.map(|text| (FAULTS, text.expect("faults are plain numbers"))),
+            self.stats.map(|format| (STATS, format.word().to_owned())),
             self.explain.then(|| (EXPLAIN, "1".to_owned())),
         ];
         all.into_iter().flatten().collect()
@@ -249,6 +288,8 @@ mod tests {
                 seed: 7,
                 ..Impairment::default()
             }),
+            stats: Some(StatsFormat::Json),
+            record: None,
             explain: true,
         };
         let variables = settings.variables();
@@ -270,6 +311,7 @@ mod tests {
             ("ADVERB_RUN_DEVICES", "a=here"),
             ("ADVERB_RUN_DEVICES", ".."),
             ("ADVERB_RUN_FAULTS", "{"),
+            ("ADVERB_RUN_STATS", "yes"),
             ("ADVERB_EXPLAIN", "yes"),
         ] {
             let error = read(&[(variable, value)]).unwrap_err();

@@ -5,6 +5,7 @@
 //! nesting of the fields are a contract with scripts. A figure that was not measured is `null`,
 //! never zero.
 
+mod activity;
 mod compare;
 mod file;
 mod latency;
@@ -18,6 +19,10 @@ mod table;
 #[cfg(test)]
 mod testing;
 
+pub use activity::{
+    Activity, CompletionQueueActivity, MemoryActivity, OperationActivity, Posts, QueuePairActivity,
+    RUN, Received,
+};
 pub use adverb_units::CpuTime;
 pub use adverb_verbs::{Impairment, LinkRate, Probability};
 pub use compare::{Change, CompareError, Comparison, Verdict, compare};

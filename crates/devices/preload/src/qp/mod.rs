@@ -4,7 +4,7 @@ mod modify;
 mod post;
 
 use std::ffi::c_int;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use adverb_abi::{
     IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap,
@@ -15,6 +15,7 @@ use adverb_verbs::{
     Context as _, Gid, Lid, QpCaps, QpInit, QpState, QpType, QueuePair as _, SendFlags,
 };
 
+use crate::activity::{self, QpCounts, QpFacts};
 use crate::call::{self, Refusal};
 use crate::context::Context;
 use crate::cq::Cq;
@@ -38,6 +39,8 @@ pub(crate) struct Qp {
     pub(crate) events: Unacknowledged,
     /// Set if it has `ibv_wr_start` and the like.
     pub(crate) extended: OnceLock<Extended>,
+    /// Set if the program is observed.
+    pub(crate) counts: Option<Arc<QpCounts>>,
 }
 
 type QpObject = Object<ibv_qp_ex, Qp>;
@@ -116,7 +119,19 @@ impl Qp {
             0 => SendFlags::empty(),
             _ => SendFlags::SIGNALED,
         };
+        let facts = QpFacts {
+            device: open.device.name.to_owned(),
+            qp_num: number,
+            qp_type,
+            // SAFETY: the caller's.
+            send_cq: unsafe { Cq::of(init.send_cq) }.index(),
+            // SAFETY: as above.
+            recv_cq: unsafe { Cq::of(init.recv_cq) }.index(),
+            srq: !init.srq.is_null(),
+            max_inline_data: init.cap.max_inline_data,
+        };
         let qp = Qp {
+            counts: activity::queue_pair(&open.counts, facts),
             soft,
             qp_type,
             flags,
@@ -147,6 +162,7 @@ impl Qp {
         // SAFETY: the caller's.
         let (own, context) = unsafe { (Qp::of(qp), Context::of((*qp).context)) };
         lock(&context.qps).remove(own.soft.qpn().get());
+        lock(&context.counts).remove(&own.soft.qpn().get());
         own.events.wait();
         // SAFETY: the caller's, and the objects of a queue pair are not destroyed before it.
         unsafe {

@@ -34,11 +34,23 @@ impl Qp {
         change.state = state;
         change.cur_state = current;
         self.soft.modify(&change)?;
+        self.count(&change);
         if state == Some(QpState::Reset) {
             *kept = ibv_qp_attr::zeroed();
         }
         keep(&mut kept, attr, mask);
         Ok(self.soft.state())
+    }
+
+    /// Counts a connection, if the program is observed.
+    fn count(&self, change: &QpAttr) {
+        match (&self.counts, change.state, change.address) {
+            (Some(counts), Some(QpState::Rtr), Some(to)) => {
+                counts.connected(self.soft.route(to.dgid));
+            }
+            (Some(counts), Some(QpState::Reset), _) => counts.reset(),
+            _ => {}
+        }
     }
 
     /// Returns the attributes that were set, and the present state.

@@ -1,5 +1,6 @@
 //! Posting requests: a chain of C becomes a list of ours, without heap memory.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 
 use adverb_abi::{
@@ -15,6 +16,7 @@ use adverb_verbs::{
 use smallvec::SmallVec;
 
 use super::Qp;
+use crate::activity::PostCounts;
 use crate::ah::Ah;
 use crate::call::{self, Refusal};
 use crate::explain;
@@ -193,6 +195,44 @@ unsafe fn recv_request<'a>(wr: &'a ibv_recv_wr) -> Result<RecvRequest<'a>, Refus
     Ok(RecvRequest::new(WrId(wr.wr_id), sges))
 }
 
+/// Counts the receives that a call posts, if the program is observed. Dropping it counts the call.
+struct Counted<'a> {
+    counts: Option<&'a PostCounts>,
+    accepted: Cell<usize>,
+}
+
+impl<'a> Counted<'a> {
+    #[inline]
+    fn new(counts: Option<&'a PostCounts>) -> Self {
+        let accepted = Cell::new(0);
+        Counted { counts, accepted }
+    }
+
+    /// Notes receives that were posted.
+    #[inline]
+    fn note(
+        &self,
+        batch: &[RecvRequest<'_>],
+        posted: Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        let accepted = posted
+            .as_ref()
+            .err()
+            .map_or(batch.len(), |error| error.index);
+        self.accepted.set(self.accepted.get() + accepted);
+        posted
+    }
+}
+
+impl Drop for Counted<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(counts) = self.counts {
+            counts.add(self.accepted.get());
+        }
+    }
+}
+
 /// `post_send` of the tables.
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
@@ -203,13 +243,18 @@ pub(crate) unsafe extern "C" fn post_send(
         // SAFETY: the program passes a queue pair and a chain of requests, which it does not change during the call.
         unsafe {
             let (pd, qp) = (Pd::of((*qp).pd), Qp::of(qp));
+            let counted = qp.counts.as_ref().map(|counts| counts.posting());
             post_chain(
                 wr,
                 bad,
                 |wr| qp.send_request(wr),
                 |batch| {
                     explain::sends("ibv_post_send", &pd.soft, batch);
-                    qp.soft.post_send(batch)
+                    let post = || qp.soft.post_send(batch);
+                    match &counted {
+                        None => post(),
+                        Some(counted) => counted.post(batch, post, |error| error.index),
+                    }
                 },
             )
         }
@@ -226,13 +271,14 @@ pub(crate) unsafe extern "C" fn post_recv(
         // SAFETY: as for `post_send`.
         unsafe {
             let (pd, qp) = (Pd::of((*qp).pd), Qp::of(qp));
+            let counted = Counted::new(qp.counts.as_ref().map(|counts| &counts.receives));
             post_chain(
                 wr,
                 bad,
                 |wr| recv_request(wr),
                 |batch| {
                     explain::receives("ibv_post_recv", &pd.soft, batch);
-                    qp.soft.post_recv(batch)
+                    counted.note(batch, qp.soft.post_recv(batch))
                 },
             )
         }
@@ -249,13 +295,14 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         // SAFETY: as for `post_send`.
         unsafe {
             let (pd, srq) = (Pd::of((*srq).pd), Srq::of(srq));
+            let counted = Counted::new(srq.counts.as_deref());
             post_chain(
                 wr,
                 bad,
                 |wr| recv_request(wr),
                 |batch| {
                     explain::receives("ibv_post_srq_recv", &pd.soft, batch);
-                    srq.soft.post_recv(batch)
+                    counted.note(batch, srq.soft.post_recv(batch))
                 },
             )
         }

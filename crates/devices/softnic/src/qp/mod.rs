@@ -33,10 +33,12 @@ use crate::srq::{self, SoftSrq, SrqInner};
 mod managed;
 mod multicast;
 mod post;
+mod route;
 mod state;
 mod udp;
 mod unreliable;
 
+pub use route::Route;
 pub(crate) use state::QUIESCE_TIMEOUT;
 
 /// Maximum number of outstanding READs and atomics (`max_qp_rd_atom`). This device completes each before it begins
