@@ -1,5 +1,7 @@
 //! Starts unmodified programs over the library.
 
+pub(crate) mod namespaces;
+
 use std::fs::File;
 use std::io::Write as _;
 use std::net::TcpListener;
