@@ -2,12 +2,14 @@
 //!
 //! It wakes up when a peer dies (pidfd); when a peer reports a fault, or posts a receive for which a request
 //! waits (FIFO); every millisecond while requests wait for a peer and no thread polls; and when packets arrive
-//! that no thread receives. It runs tasks in the device's network namespace ([`crate::shm::tasks`]).
+//! that no thread receives. It runs tasks in the device's network namespace ([`crate::shm::tasks`]). It does
+//! not compete with a polling thread: if a thread has driven the port since the last tick, the engine sleeps
+//! again and ignores the socket.
 //!
-//! It does not compete with a thread that polls completion queues: if a thread has driven the UDP port since the last
-//! tick, the engine sleeps again and ignores the socket. A thread that waits for a message in memory drives the
-//! port only now and then: once the engine serves the socket, it leaves the socket to other threads only after many
-//! consecutive turns in which these threads had received the packets already ([`Contention`]).
+//! So a program that waits for a message in memory, and polls only for its own completions, waits for the next tick. An
+//! engine that stays at the socket until other threads have received the packets before it 32 times in a row
+//! serves such a program at once, but makes a ping over UDP between pinned processes ten times slower: the engine wakes on the
+//! polling thread's core and takes the packets first.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,7 +26,7 @@ use crate::shm::datagram_ring::Holder;
 use crate::shm::layout::MAX_SLOTS;
 use crate::shm::life::Mark;
 use crate::shm::peer::Peer;
-use crate::udp::{Driving, Progress, Udp};
+use crate::udp::{Driving, Udp};
 
 /// Interval at which the engine drives waiting requests.
 const TICK: Timespec = ticks(1);
@@ -36,9 +38,6 @@ const POLLED_TICK: Timespec = ticks(4);
 const LONG_TICK: Timespec = ticks(10);
 /// Interval at which it checks armed limits of shared receive queues.
 const LIMIT_TICK: Timespec = ticks(4);
-/// Consecutive late turns after which the engine leaves the socket to the threads that receive the packets, at first and
-/// at most.
-const LATE_TURNS: [u32; 2] = [32, 1 << 14];
 /// Number of ticks without waiting requests after which the engine sleeps until it is woken.
 const IDLE_TICKS: u32 = 16;
 
@@ -75,7 +74,6 @@ impl Engine {
                     idle_ticks: 0,
                     drives_seen: 0,
                     driving: Driving::Turns(0),
-                    contention: Contention::new(),
                 }
                 .run();
             })?;
@@ -120,62 +118,6 @@ struct Loop {
     drives_seen: u64,
     /// How the UDP port was driven at this thread's last look.
     driving: Driving,
-    contention: Contention,
-}
-
-/// How a turn of the engine ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    /// It found packets or other work.
-    Useful,
-    /// It found nothing, and no other thread has driven the port since the last turn.
-    Idle,
-    /// Another thread was driving the port, or had taken the packets.
-    Late,
-}
-
-/// Whether the engine or the program's threads receive the packets.
-///
-/// A thread that waits for a message in memory receives some packets itself, too: the acknowledgements of what it has
-/// sent. So whenever packets have waited for a tick because the engine left the socket to other threads, it will take
-/// twice as many late turns before it does so again.
-#[derive(Debug)]
-struct Contention {
-    /// Consecutive late turns of the engine.
-    late: u32,
-    /// The number of them after which the engine leaves the socket to other threads.
-    patience: u32,
-}
-
-impl Contention {
-    fn new() -> Self {
-        Contention {
-            late: 0,
-            patience: LATE_TURNS[0],
-        }
-    }
-
-    fn note(&mut self, turn: Turn) {
-        let [_, most] = LATE_TURNS;
-        if self.is_lost() && turn == Turn::Useful {
-            self.patience = (2 * self.patience).min(most);
-        }
-        self.late = match turn {
-            Turn::Late => self.late.saturating_add(1),
-            Turn::Useful | Turn::Idle => 0,
-        };
-    }
-
-    /// Notes that other threads have driven the port for a tick.
-    fn note_driven(&mut self) {
-        let [least, _] = LATE_TURNS;
-        self.patience = (self.patience - self.patience.div_ceil(64)).max(least);
-    }
-
-    /// Whether the program's threads receive the packets, so that the engine leaves the socket to them.
-    fn is_lost(&self) -> bool {
-        self.late >= self.patience
-    }
 }
 
 /// What the engine does about the UDP port during a sleep.
@@ -230,24 +172,16 @@ impl Loop {
             self.driving = driving;
             return Watch::Others(LONG_TICK);
         }
-        let is_driven = driving != self.driving;
-        self.driving = driving;
-        if is_driven && self.contention.is_lost() {
-            self.contention.note_driven();
+        if driving != self.driving {
             udp.engine_ticks();
+            self.driving = driving;
             return Watch::Others(POLLED_TICK);
         }
-        let turn = udp.turn(&*self.port);
-        if turn.is_none() && self.contention.is_lost() {
+        if udp.turn(&*self.port).is_none() {
             // Another thread has been driving it for longer than a tick.
             udp.engine_ticks();
             return Watch::Others(TICK);
         }
-        self.contention.note(match turn {
-            Some(Progress::Made) => Turn::Useful,
-            Some(Progress::None) if !is_driven => Turn::Idle,
-            _ => Turn::Late,
-        });
         let timeout = udp.engine_timeout();
         Watch::Alone(timeout.and_then(|timeout| Timespec::try_from(timeout).ok()))
     }
@@ -354,48 +288,5 @@ impl Loop {
         self.port.reclaim_datagrams(|h| h == holder);
         self.port.forget_peer(peer);
         self.port.dir.reap();
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    const LEAST: usize = LATE_TURNS[0] as usize;
-
-    fn after(turns: impl IntoIterator<Item = Turn>) -> Contention {
-        let mut contention = Contention::new();
-        turns.into_iter().for_each(|turn| contention.note(turn));
-        contention
-    }
-
-    #[test]
-    fn the_engine_leaves_the_socket_to_a_thread_that_polls_completion_queues() {
-        assert!(!after([Turn::Late; LEAST - 1]).is_lost());
-        assert!(after([Turn::Late; LEAST]).is_lost());
-    }
-
-    #[test]
-    fn the_engine_serves_a_thread_that_waits_in_memory() {
-        // The program's thread receives the acknowledgement of each message, and the engine the answer.
-        assert!(!after([Turn::Late, Turn::Useful].repeat(100)).is_lost());
-    }
-
-    #[test]
-    fn packets_that_waited_for_the_engine_make_it_more_patient() {
-        let waited = [[Turn::Late; LEAST].as_slice(), &[Turn::Useful]].concat();
-        let mut contention = after(waited);
-        let late = |contention: &mut Contention, count| {
-            (0..count).for_each(|_| contention.note(Turn::Late));
-            contention.is_lost()
-        };
-        assert!(!late(&mut contention, 2 * LEAST - 1));
-        assert!(late(&mut contention, 1));
-        (0..100).for_each(|_| contention.note_driven());
-        contention.note(Turn::Idle);
-        assert!(
-            late(&mut contention, LEAST),
-            "it forgets while others drive"
-        );
     }
 }
