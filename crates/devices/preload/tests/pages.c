@@ -2,7 +2,9 @@
 #define _GNU_SOURCE
 #include "verbs.h"
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -229,6 +231,31 @@ static void test_fork(void) {
     CHECK(system("exit 3") == 3 << 8);
 }
 
+// A child that has no descriptor to find its shared pages ends, and does not write to the parent's.
+static void test_fork_without_descriptors(void) {
+    if (!is_owner)
+        return;
+    char *memory = map_memory(LENGTH, 7);
+    struct ibv_mr *region = ibv_reg_mr(pd, memory, LENGTH, ALL_ACCESS);
+    struct rlimit limit, none;
+    CHECK(region && getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    none = limit;
+    none.rlim_cur = 0;
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        memset(memory, 1, LENGTH);
+        _exit(0);
+    }
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(is_switched_off ? status == 0 : WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    expect_filled(memory, LENGTH, 7);
+    CHECK(ibv_dereg_mr(region) == 0 && munmap(memory, LENGTH) == 0);
+}
+
 // Other memory at the address of a region: its new region reaches it, and the old region does not.
 static void test_unmapped(void) {
     connect_both();
@@ -348,6 +375,7 @@ int main(void) {
     test_operations();
     test_again();
     test_fork();
+    test_fork_without_descriptors();
     test_unmapped();
     test_not_shared();
     test_closed_descriptors();

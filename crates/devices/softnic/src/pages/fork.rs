@@ -2,7 +2,7 @@
 //!
 //! The child replaces them by private copies before `fork` returns in it; `fork` returns in the parent after that, so the
 //! copies have the parent's bytes at the moment of the fork. What other threads of the parent or peers write meanwhile may
-//! be in the copies or not. Children that share the parent's memory until they run another program (`vfork`,
+//! be in the copies or not. A child that cannot make its copies ends, because it must not write to the parent's pages. Children that share the parent's memory until they run another program (`vfork`,
 //! `posix_spawn`, `system`) need nothing. The system call `clone` itself, without the C library's `fork`, runs no handler:
 //! such a child shares the pages with its parent.
 
@@ -20,6 +20,8 @@ const PER_PASS: usize = 128;
 
 /// Whether the lock is held across the fork.
 static IS_HELD: AtomicBool = AtomicBool::new(false);
+/// Whether the child has to copy pages.
+static HAS_PAGES: AtomicBool = AtomicBool::new(false);
 /// The pipe whose end of file tells the parent that the child is ready, or has ended.
 static PIPE: [AtomicI32; 2] = [const { AtomicI32::new(-1) }; 2];
 
@@ -32,7 +34,10 @@ pub(crate) fn prepare() {
         };
     };
     let mut ends = [-1; 2];
-    if !state.shared.is_empty() {
+    let has_pages = !state.shared.is_empty();
+    HAS_PAGES.store(has_pages, Ordering::Relaxed);
+    if has_pages {
+        // If there is no descriptor left, the child cannot list its mappings either, and ends.
         // SAFETY: the kernel writes two descriptors.
         unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) };
     }
@@ -81,11 +86,12 @@ pub(crate) fn resume() {
 /// After a fork, in the child, on its only thread: only calls that are safe in a signal handler.
 pub(crate) fn keep_copies() {
     threads::forget_all();
-    if PIPE[1].load(Ordering::Relaxed) >= 0 {
+    // The descriptor is needed to list the mappings.
+    close(&PIPE[0]);
+    if HAS_PAGES.load(Ordering::Relaxed) {
         while copy_some() == PER_PASS {}
     }
     close(&PIPE[1]);
-    close(&PIPE[0]);
     unlock();
 }
 
