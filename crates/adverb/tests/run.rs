@@ -90,8 +90,13 @@ fn invalid_options_are_refused() {
     assert_snapshot!(refused("run --devices 17 -- true"), @"error: --devices: invalid count '17': expected a whole number from 1 to 16");
     assert_snapshot!(refused("run --devices 2 --device-name a -- true"), @"error: --devices cannot be used with --device-name: leave out one of them");
     assert_snapshot!(refused("run --mtu 1500 -- true"), @"error: --mtu: invalid path MTU '1500': expected 256, 512, 1024, 2048 or 4096");
-    assert_snapshot!(refused("run --seed 2 -- true"), @"error: --seed 2 chooses packets for --loss, --duplicate, --reorder or --corrupt: add one of them");
-    assert_snapshot!(refused("run --delay 50us -- true"), @"error: unknown argument '--delay': see `adverb run --help`");
+    assert_snapshot!(refused("run --seed 2 -- true"), @"error: --seed 2 chooses packets for --loss, --duplicate, --reorder, --corrupt or --jitter: add one of them");
+    assert_snapshot!(refused("run --delay 11s -- true"), @"error: --delay '11s': 11.0 s exceeds the longest delay, 10.0 s");
+    assert_snapshot!(refused("run --delay=-1ms -- true"), @"error: --delay: invalid duration '-1ms': expected a number and a unit, such as 2s, 500ms, 20us or 100ns");
+    assert_snapshot!(refused("run --delay 1ms --jitter 2ms -- true"), @"error: --jitter 2.00 ms exceeds --delay 1.00 ms");
+    assert_snapshot!(refused("run --rate 10 -- true"), @"error: --link-rate: invalid rate '10': expected a number and a unit, such as 10Gbit/s, 2.5Gbit or 100Mbit");
+    assert_snapshot!(refused("run --queue 5 -- true"), @"error: --link-rate is missing: see `adverb run --help`");
+    assert_snapshot!(refused("run --rate 1Gbit --queue 0 -- true"), @"error: --queue: invalid count '0': expected a whole number from 1 to 1000000");
     assert_snapshot!(refused("env --address localhost"), @"error: --address: invalid address 'localhost': expected an IPv4 or IPv6 address of this host, such as 10.0.0.1");
     assert_snapshot!(refused("env --device-name a=b"), @"error: --device-name 'a=b': invalid address 'b': expected an IPv4 or IPv6 address of this host, such as 10.0.0.1");
     assert_snapshot!(refused("env --device-name a,b"), @"error: --device-name: invalid name 'a,b': expected 1 to 63 letters, digits, '_', '-' and '.', other than '.' and '..'");

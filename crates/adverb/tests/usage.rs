@@ -85,7 +85,7 @@ fn path_mtus() {
     assert_snapshot!(usage("blast --op write --corrupt 0.001 --seed 2 --device model:cx3"), @"error: corrupt 0.1 % (seed 2): model:cx3 injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
     assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --loss 101%"), @"error: --loss: invalid probability '101%': expected 0 to 100 with %, or 0 to 1, such as 1% or 0.01");
     assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --reorder -1"), @"error: --reorder: invalid probability '-1': expected 0 to 100 with %, or 0 to 1, such as 1% or 0.01");
-    assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --seed 3"), @"error: --seed 3 chooses packets for --loss, --duplicate, --reorder or --corrupt: add one of them");
+    assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --seed 3"), @"error: --seed 3 chooses packets for --loss, --duplicate, --reorder, --corrupt or --jitter: add one of them");
     assert_snapshot!(usage("ping --op send --mtu 1500"), @"error: --mtu: invalid path MTU '1500': expected 256, 512, 1024, 2048 or 4096");
     assert_snapshot!(usage("blast --op send --mtu jumbo"), @"error: --mtu: invalid path MTU 'jumbo': expected 256, 512, 1024, 2048 or 4096");
     assert_snapshot!(usage("ping --op send --mtu 1024"), @"error: path MTU 1 KiB: this device's port (shared memory) does not split messages into packets; leave it out");
@@ -97,7 +97,7 @@ fn path_mtus() {
 fn paths_of_all_programs() {
     assert_snapshot!(usage("kv --by memory --loss 1%"), @"error: loss 1 % (seed 1): soft injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
     assert_snapshot!(usage("closed-loop --op read --reorder 1% --device model:connect_ib"), @"error: reorder 1 % (seed 1): model:connect_ib injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
-    assert_snapshot!(usage("closed-loop --op read --seed 2 --device soft@127.0.0.1"), @"error: --seed 2 chooses packets for --loss, --duplicate, --reorder or --corrupt: add one of them");
+    assert_snapshot!(usage("closed-loop --op read --seed 2 --device soft@127.0.0.1"), @"error: --seed 2 chooses packets for --loss, --duplicate, --reorder, --corrupt or --jitter: add one of them");
     assert_snapshot!(usage("closed-loop --op read --mtu 1024"), @"error: path MTU 1 KiB: this device's port (shared memory) does not split messages into packets; leave it out");
     assert_snapshot!(usage("sequencer --by atomics --device model:connect_ib --timeout 1ms"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:connect_ib loses no packets, so nothing is ever retransmitted; leave it out");
     assert_snapshot!(usage("kv --device soft@127.0.0.1 --loss 1%"), @"error: loss 1 % (seed 1): requests and answers of an RPC are sent by UC and UD queue pairs, which send nothing again; leave it out, or choose operations on the server's memory (--by atomics, --by memory)");

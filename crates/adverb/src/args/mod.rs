@@ -154,7 +154,13 @@ fn with_usual_options(command: clap::Command) -> clap::Command {
         true => arg,
         false => arg.allow_negative_numbers(true).hide_possible_values(true),
     };
-    command.mut_args(option).mut_subcommands(with_usual_options)
+    let command = command.mut_args(option).mut_subcommands(with_usual_options);
+    let has = |id| command.get_arguments().any(|arg| arg.get_id() == id);
+    // Programs for which --rate is the load that they offer have only the long name.
+    match has("link_rate") && !has("rate") {
+        true => command.mut_arg("link_rate", |arg| arg.visible_alias("rate")),
+        false => command,
+    }
 }
 
 #[derive(Debug, Subcommand)]

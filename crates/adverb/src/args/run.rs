@@ -92,7 +92,7 @@ pub(crate) struct NicArgs {
 
     /// Send everything over UDP, also what could be sent through shared memory
     ///
-    /// Both sides have to be started with it, or with --loss, --duplicate, --reorder or --corrupt, which include it.
+    /// Both sides have to be started with it, or with options of a bad network, which include it.
     #[arg(long)]
     udp_only: bool,
 

@@ -13,12 +13,15 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::set_current_timer_slack;
 
 use crate::pages::threads::{self, OwnThread};
 use crate::port::{Port, SenderWatch};
@@ -131,8 +134,21 @@ enum Watch {
     Alone(Option<Timespec>),
 }
 
+impl Watch {
+    /// Leaves the port to other threads, and looks again after `tick`.
+    fn leave(udp: &Udp, tick: Timespec) -> Self {
+        let tick = Duration::new(tick.tv_sec as u64, tick.tv_nsec as u32);
+        let sleep = Timespec::try_from(udp.engine_ticks(tick));
+        Watch::Others(sleep.expect("at most some ms"))
+    }
+}
+
 impl Loop {
     fn run(mut self) {
+        if self.port.udp.as_ref().is_some_and(Udp::has_link) {
+            // The kernel may end a sleep late by 50 µs otherwise.
+            let _ = set_current_timer_slack(NonZeroU64::new(1));
+        }
         while !self.port.closing.load(Ordering::Acquire) {
             let peers = self.port.peers();
             let watch = self.drive_udp();
@@ -168,19 +184,16 @@ impl Loop {
             // The sleeping thread does not know of timers that were started later, such as for a request that
             // another thread posted without polling.
             udp.turn(&*self.port);
-            udp.engine_ticks();
             self.driving = driving;
-            return Watch::Others(LONG_TICK);
+            return Watch::leave(udp, LONG_TICK);
         }
         if driving != self.driving {
-            udp.engine_ticks();
             self.driving = driving;
-            return Watch::Others(POLLED_TICK);
+            return Watch::leave(udp, POLLED_TICK);
         }
         if udp.turn(&*self.port).is_none() {
             // Another thread has been driving it for longer than a tick.
-            udp.engine_ticks();
-            return Watch::Others(TICK);
+            return Watch::leave(udp, TICK);
         }
         let timeout = udp.engine_timeout();
         Watch::Alone(timeout.and_then(|timeout| Timespec::try_from(timeout).ok()))

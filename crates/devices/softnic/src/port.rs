@@ -648,6 +648,7 @@ impl Port {
     /// Removes the port's files, once. Peers that have mapped them find that the slot may have another owner.
     pub(crate) fn release(&self) {
         if !self.is_released.swap(true, Ordering::AcqRel) {
+            self.udp.iter().for_each(Udp::drain);
             let header: &Header = self.mapping.at(0);
             header.magic.store(0, Ordering::Release);
             self.dir.release(self.slot);

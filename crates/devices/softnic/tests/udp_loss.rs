@@ -9,7 +9,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use adverb_softnic::SoftQp;
-use adverb_units::Bytes;
+use adverb_units::{Bytes, Span};
 use adverb_verbs::{
     Comparison, Impairment, MemoryRegion, Operation, PathMtu, Probability, QueuePair, RecvRequest,
     SendFlags, SendRequest, WcOpcode, WcStatus, WorkCompletion, WrId,
@@ -258,6 +258,46 @@ fn ports_that_corrupt_packets() {
     };
     let moved = ["impaired_corrupted_pkts", "drop_icrc_err"];
     hold_impaired("corrupt", 10, how, &moved);
+}
+
+#[test]
+fn ports_that_delay_packets() {
+    let how = Impairment {
+        delay: Span::from_us(600),
+        jitter: Span::from_us(100),
+        rate: "1Gbit".parse().ok(),
+        ..Impairment::default()
+    };
+    for network in [Network::one_address(13), Network::loopback(13)] {
+        let pair = Pair::new(&network.impaired(how));
+        let began = Instant::now();
+        exercise(&pair, Random(1));
+        // Each batch takes at least a round trip.
+        assert!(began.elapsed() >= Duration::from_millis(BATCHES));
+        let counters = adverb_verbs::Context::counters(&pair.a.context);
+        assert_eq!(counters["drop_out_of_sequence"], 0, "{counters:?}");
+        assert_eq!(counters["impaired_overflow_pkts"], 0, "{counters:?}");
+    }
+}
+
+#[test]
+fn a_port_that_is_closed_sends_what_its_link_still_holds() {
+    let how = Impairment {
+        delay: Span::from_ms(50),
+        ..Impairment::default()
+    };
+    let pair = Pair::new(&Network::loopback(14).impaired(how));
+    pair.a.mr.write(OWN, &[7; 8]).unwrap();
+    let at = pair.b.mr.remote(PLACES);
+    request(&pair, 0, Operation::RdmaWrite(at), 8);
+    let Pair { a, b, qp_a, qp_b } = pair;
+    drop((qp_a, a));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while read(&b, PLACES, 8) != [7; 8] {
+        assert!(Instant::now() < deadline, "the packet never arrived");
+        assert!(b.poll().is_empty());
+    }
+    drop(qp_b);
 }
 
 #[test]

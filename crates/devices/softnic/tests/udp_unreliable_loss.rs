@@ -175,6 +175,7 @@ fn hold_impaired(name: &str, net: u8, service: QpType) {
             reorder: EACH,
             corrupt: EACH,
             seed: Random::from_env(name).next(),
+            ..Impairment::default()
         };
         run(&Scene::new(&network.impaired(how), service));
     }

@@ -1,6 +1,8 @@
 //! Rates, with decimal multiples.
 
 use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +49,74 @@ impl Throughput {
     /// Returns it in bits per second, as `78.4 Gbit/s`.
     pub fn in_bits(self) -> String {
         decimal(self.0 * 8.0, "bit/s")
+    }
+}
+
+/// The bit rate of a link, not 0. In JSON a number of bits per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BitRate(NonZeroU64);
+
+impl BitRate {
+    /// Returns it in bits per second.
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+
+    /// Returns how long a link of this rate needs for `bytes`.
+    pub const fn time_of(self, bytes: Bytes) -> Span {
+        let ps = bytes.get() as u128 * 8 * 1_000_000_000_000 / self.get() as u128;
+        Span::from_ps(if ps > u64::MAX as u128 {
+            u64::MAX
+        } else {
+            ps as u64
+        })
+    }
+}
+
+impl fmt::Display for BitRate {
+    /// `10.0 Gbit/s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&decimal(self.get() as f64, "bit/s"))
+    }
+}
+
+/// The text is not a bit rate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "invalid rate '{text}': expected a number and a unit, such as 10Gbit/s, 2.5Gbit or 100Mbit"
+)]
+pub struct ParseBitRateError {
+    text: String,
+}
+
+impl FromStr for BitRate {
+    type Err = ParseBitRateError;
+
+    /// Reads `10Gbit/s`, `2.5Gbit`, `100mbit`, `64kbit`, as `tc` does.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let unit_at = text.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
+            let (number, unit) = text.split_at(unit_at);
+            let unit = unit.trim_start().to_ascii_lowercase();
+            let prefix = unit
+                .strip_suffix("/s")
+                .unwrap_or(&unit)
+                .strip_suffix("bit")?;
+            let scale = match prefix {
+                "" => 1.0,
+                "k" => 1e3,
+                "m" => 1e6,
+                "g" => 1e9,
+                "t" => 1e12,
+                _ => return None,
+            };
+            let number: f64 = number.parse().ok()?;
+            NonZeroU64::new((number * scale).round() as u64).map(BitRate)
+        };
+        parse().ok_or_else(|| ParseBitRateError {
+            text: text.to_owned(),
+        })
     }
 }
 
@@ -98,6 +168,21 @@ mod tests {
                 .to_string(),
             "7.00 /s"
         );
+    }
+
+    #[test]
+    fn reads_bit_rates_as_tc_does() {
+        let rate = |text: &str| text.parse::<BitRate>();
+        assert_eq!(rate("10Gbit/s").unwrap().get(), 10_000_000_000);
+        assert_eq!(rate("2.5gbit").unwrap().to_string(), "2.50 Gbit/s");
+        assert_eq!(rate("100 Mbit"), rate("100000kbit/s"));
+        for bad in ["", "10", "Gbit", "10GB/s", "0Gbit", "-1Gbit", "0.1bit"] {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
+        let span = rate("10Gbit").unwrap().time_of(Bytes::new(1250));
+        assert_eq!(span, Span::from_us(1));
+        let longest = rate("1bit").unwrap().time_of(Bytes::new(u64::MAX));
+        assert_eq!(longest, Span::MAX);
     }
 
     #[test]

@@ -120,8 +120,7 @@ fn column(prefix: &str, name: &str) -> String {
         ("", "messages_per_s") => "message_rate_per_s".to_owned(),
         ("", "bytes_per_s") => "throughput_bytes_per_s".to_owned(),
         ("", name) => name.to_owned(),
-        ("impairment", "seed") => "impairment_seed".to_owned(),
-        ("impairment", name) => name.to_owned(),
+        ("impairment", "loss" | "duplicate" | "reorder" | "corrupt") => name.to_owned(),
         (prefix, "percent") => format!("{prefix}_percent"),
         (prefix, name) if prefix.starts_with("cpu") => format!("{prefix}_{name}_percent"),
         (prefix, "ci95") if prefix.ends_with("_ns") => {

@@ -1,19 +1,23 @@
 //! Fault injection, as `tc-netem` does it, without root: drops, duplicates, reorders and corrupts packets.
 //!
-//! A device with an [`Impairment`] injects faults into the packets that it sends, each with its probability. For
-//! faults in both directions, both sides inject them. Tests can also choose the fault of each packet that a port
+//! A device with an [`Impairment`] injects faults into the packets that it sends, each with its probability. What is left
+//! passes a link with delay and rate ([`super::delay_line`]). For faults in both directions, both sides inject them. Tests can also choose the fault of each packet that a port
 //! receives (feature `testing`).
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use adverb_verbs::{Counters, Impairment};
+use adverb_wire::{ipv4, ipv6};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
+
+use super::delay_line::DelayLine;
 
 /// Maximum number of packets that overtake a randomly reordered one.
 const FARTHEST: u64 = 3;
 /// Maximum delay of a reordered packet, if fewer packets follow.
-pub(super) const HOLD: Duration = Duration::from_millis(1);
+const HOLD: Duration = Duration::from_millis(1);
 
 /// What happens to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +91,20 @@ pub(super) struct Delayed<W> {
     until: Instant,
 }
 
+/// A route of packets.
+pub(super) trait Route: Clone {
+    /// Returns the length of the IP headers.
+    fn ip_header(&self) -> usize;
+}
+
+/// Returns the length of the IP header of packets from or to this address.
+pub(super) const fn ip_header(address: SocketAddr) -> usize {
+    match address {
+        SocketAddr::V4(_) => ipv4::LEN,
+        SocketAddr::V6(_) => ipv6::LEN,
+    }
+}
+
 /// Whether the packet itself is passed on unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -101,17 +119,22 @@ pub(super) enum Verdict {
 pub(super) struct FaultInjector<W> {
     source: FaultSource,
     delayed: Vec<Delayed<W>>,
+    /// The link; `None` if it has neither delay nor rate.
+    line: Option<DelayLine<W>>,
     lost: u64,
     duplicated: u64,
     reordered: u64,
     corrupted: u64,
 }
 
-impl<W: Clone> FaultInjector<W> {
+impl<W: Route> FaultInjector<W> {
     /// Injects random faults.
     pub(super) fn random(how: Impairment) -> Self {
         let random = ChaCha8Rng::seed_from_u64(how.seed);
-        Self::new(FaultSource::Random(how, Box::new(random)))
+        FaultInjector {
+            line: how.delays().then(|| DelayLine::new(how)),
+            ..Self::new(FaultSource::Random(how, Box::new(random)))
+        }
     }
 
     /// Injects the faults that a closure chooses.
@@ -124,6 +147,7 @@ impl<W: Clone> FaultInjector<W> {
         FaultInjector {
             source,
             delayed: Vec::new(),
+            line: None,
             lost: 0,
             duplicated: 0,
             reordered: 0,
@@ -160,9 +184,13 @@ impl<W: Clone> FaultInjector<W> {
                 }
             }
         }
-        match changed {
-            None => Verdict::Pass,
-            Some(bytes) => {
+        match (changed, &mut self.line) {
+            (None, None) => Verdict::Pass,
+            (None, Some(line)) => {
+                line.push(Instant::now(), (route.clone(), route.ip_header()), alone());
+                Verdict::Drop
+            }
+            (Some(bytes), _) => {
                 self.delay(route, bytes, behind);
                 Verdict::Drop
             }
@@ -179,9 +207,11 @@ impl<W: Clone> FaultInjector<W> {
         });
     }
 
-    /// Whether packets are delayed.
-    pub(super) fn holds(&self) -> bool {
-        !self.delayed.is_empty()
+    /// Returns when the next packet that is held is due, unless another one that is sent makes it due earlier.
+    pub(super) fn next_release(&self) -> Option<Instant> {
+        let line = self.line.as_ref().and_then(DelayLine::next_due);
+        let delayed = self.delayed.iter().map(|delayed| delayed.until);
+        delayed.chain(line).min()
     }
 
     /// Whether a delayed packet is to be passed on now.
@@ -190,11 +220,22 @@ impl<W: Clone> FaultInjector<W> {
     }
 
     /// Passes the due packets to `pass`, which returns false if one has to stay.
-    pub(super) fn release(&mut self, mut pass: impl FnMut(&Delayed<W>) -> bool) {
+    pub(super) fn release(&mut self, mut pass: impl FnMut(&W, &[u8]) -> bool) {
         let now = Instant::now();
         let is_due = |delayed: &Delayed<W>| delayed.behind == 0 || delayed.until <= now;
-        self.delayed
-            .retain(|delayed| !is_due(delayed) || !pass(delayed));
+        match &mut self.line {
+            None => (self.delayed)
+                .retain(|delayed| !is_due(delayed) || !pass(&delayed.route, &delayed.bytes)),
+            Some(line) => {
+                for Delayed { route, bytes, .. } in
+                    self.delayed.extract_if(.., |delayed| is_due(delayed))
+                {
+                    let header = route.ip_header();
+                    line.push(now, (route, header), bytes);
+                }
+                line.release(now, pass);
+            }
+        }
     }
 
     pub(super) fn counters(&self) -> Counters {
@@ -203,6 +244,10 @@ impl<W: Clone> FaultInjector<W> {
             ("impaired_duplicated_pkts", self.duplicated),
             ("impaired_reordered_pkts", self.reordered),
             ("impaired_corrupted_pkts", self.corrupted),
+            (
+                "impaired_overflow_pkts",
+                self.line.as_ref().map_or(0, |line| line.overflows),
+            ),
         ]
         .map(|(name, count)| (name.to_owned(), count))
         .into()
@@ -217,11 +262,18 @@ fn flip(bytes: &mut [u8], bit: u64) {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use adverb_units::Span;
     use adverb_verbs::Probability;
 
     use super::*;
 
     const PACKETS: usize = 10_000;
+
+    impl Route for () {
+        fn ip_header(&self) -> usize {
+            20
+        }
+    }
 
     /// Passes `PACKETS` packets, whose contents are their numbers; returns them in the order in which they are sent.
     fn pass(how: Impairment) -> (Vec<Vec<u8>>, Counters) {
@@ -232,14 +284,14 @@ mod tests {
             if impaired.judge(&(), packet) == Verdict::Pass {
                 left.push(packet());
             }
-            impaired.release(|delayed| {
-                left.push(delayed.bytes.clone());
+            impaired.release(|(), bytes| {
+                left.push(bytes.to_vec());
                 true
             });
         }
         std::thread::sleep(HOLD);
-        impaired.release(|delayed| {
-            left.push(delayed.bytes.clone());
+        impaired.release(|(), bytes| {
+            left.push(bytes.to_vec());
             true
         });
         (left, impaired.counters())
@@ -305,6 +357,21 @@ mod tests {
             .map(|(n, packet)| (number(packet) ^ n).count_ones())
             .collect();
         assert_eq!(bits, vec![1; corrupted]);
+    }
+
+    #[test]
+    fn faults_are_the_same_with_a_delay() {
+        let how = |delay| Impairment {
+            delay,
+            ..one_percent(|how, p| (how.loss, how.duplicate, how.corrupt) = (p, p, p))
+        };
+        // Of this order only the places of duplicates depend on the time.
+        let sorted = |delay| {
+            let (mut left, counters) = pass(how(delay));
+            left.sort();
+            (left, counters)
+        };
+        assert_eq!(sorted(Span::ZERO), sorted(Span::from_us(1)));
     }
 
     #[test]

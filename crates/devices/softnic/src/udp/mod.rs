@@ -25,6 +25,7 @@ mod binding;
 mod capture;
 mod datagram_table;
 mod datagrams;
+mod delay_line;
 mod delayed_ack;
 mod driver;
 mod drops;
@@ -47,9 +48,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use adverb_units::Time;
+use adverb_units::{Span, Time};
 use adverb_verbs::{Counters, PathMtu, QpAttr, QpState, Qpn, SendRequest, TrafficClass, WcStatus};
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
@@ -79,6 +80,10 @@ use crate::shm::datagram_ring::GRH_LEN;
 
 /// Bytes that the kernel charges to the socket's buffer per packet in addition to the payload, with rounding.
 const PACKET_OVERHEAD: usize = 768;
+/// How long the engine leaves packets that a link has held back to threads that drive the port.
+const GRACE: Duration = Duration::from_micros(100);
+/// How long a process that ends waits for the packets that a link holds back.
+const LONGEST_DRAIN: Duration = Duration::from_secs(20);
 
 /// The UDP port of a context.
 #[derive(Debug)]
@@ -501,9 +506,45 @@ impl Udp {
         timeout
     }
 
-    /// Records that the engine looks again soon and need not be woken.
-    pub(crate) fn engine_ticks(&self) {
+    /// Records that the engine leaves the port to other threads and looks again after `tick`. Until then it need not be
+    /// woken for timers, but for packets that a link holds back: returns how long it may sleep.
+    pub(crate) fn engine_ticks(&self, tick: Duration) -> Duration {
         self.engine_until.store(0, Ordering::Relaxed);
+        if !self.has_link() {
+            return tick;
+        }
+        let Ok(mut driver) = self.driver.try_lock() else {
+            return tick.min(GRACE);
+        };
+        driver.release();
+        let now = driver.now();
+        let left = |at: Time| Duration::from(at.since(now)) + GRACE;
+        let sleep = driver.next_release().map_or(tick, left).min(tick);
+        let until = now + Span::from(sleep);
+        self.engine_until.store(until.as_ps(), Ordering::Relaxed);
+        sleep
+    }
+
+    /// Whether sent packets pass a link with a delay or a rate.
+    pub(crate) fn has_link(&self) -> bool {
+        matches!(self.peers, UdpPeers::All(how) if how.delays())
+    }
+
+    /// Waits until the packets that a link holds back are sent: they have left the host before the process ends.
+    pub(crate) fn drain(&self) {
+        let began = Instant::now();
+        while self.has_link() && began.elapsed() < LONGEST_DRAIN {
+            let left = self.driver.try_lock().map(|mut driver| {
+                driver.release();
+                let left = |at: Time| at.since(driver.now()).into();
+                driver.next_release().map(left)
+            });
+            match left {
+                Ok(None) => return,
+                Ok(Some(left)) => std::thread::sleep(GRACE.min(left)),
+                Err(_) => std::thread::sleep(GRACE),
+            }
+        }
     }
 
     /// Returns the descriptors to wait for: one of them is readable while packets are waiting.

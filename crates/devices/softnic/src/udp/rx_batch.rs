@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use adverb_wire::frame::{Addresses, Flow};
 
+use super::faults::{Route, ip_header};
 use super::socket::{LONGEST, Received, RoceSocket};
 
 /// A receive buffer: the datagrams of the last call.
@@ -27,6 +28,12 @@ pub(super) struct ReceivedDatagram<'a> {
     /// Index in its GRO buffer.
     pub(super) place: u16,
     pub(super) bytes: &'a [u8],
+}
+
+impl Route for ReceivedDatagram<'_> {
+    fn ip_header(&self) -> usize {
+        ip_header(self.from)
+    }
 }
 
 impl ReceivedDatagram<'_> {

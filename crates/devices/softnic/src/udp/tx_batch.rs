@@ -15,7 +15,7 @@ use adverb_wire::icrc;
 use adverb_wire::ipv4::{Fragmentation, Unseen};
 
 use super::datagrams::Target;
-use super::faults::{FaultInjector, Verdict};
+use super::faults::{FaultInjector, Route, Verdict, ip_header};
 use super::socket::{MAX_SEGMENTS, RoceSocket, is_refusal, refuses_gso};
 
 /// Maximum length of a batch in bytes: an IP packet without its headers.
@@ -26,6 +26,12 @@ pub(super) fn unseen(identification: u16) -> Unseen {
     Unseen {
         identification,
         fragmentation: Fragmentation::Forbidden,
+    }
+}
+
+impl Route for Target {
+    fn ip_header(&self) -> usize {
+        ip_header(self.to.to)
     }
 }
 
@@ -253,9 +259,8 @@ impl TxBatch {
         let Some(impaired) = &mut self.impaired else {
             return;
         };
-        impaired.release(|delayed| {
-            let bytes = &delayed.bytes;
-            match self.socket.send(delayed.route.to, bytes, bytes.len()) {
+        impaired.release(|route, bytes| {
+            match self.socket.send(route.to, bytes, bytes.len()) {
                 Err(e) if is_refusal(&e) => self.refused += 1,
                 Err(_) => return false,
                 Ok(()) => {}

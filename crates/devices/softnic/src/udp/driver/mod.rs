@@ -14,7 +14,7 @@ use adverb_verbs::{Impairment, PathMtu};
 use super::datagram_table::DatagramTable;
 use super::delayed_ack::{Caller, DelayedAcks};
 use super::drops::Drops;
-use super::faults::{self, FaultInjector};
+use super::faults::FaultInjector;
 use super::host::Host;
 use super::link::{Link, Stop};
 use super::mailbox::{Mailbox, ReceivedMad};
@@ -164,7 +164,7 @@ impl Driver {
             self.forward_unclaimed(host);
         }
         self.look_at_timers(received_at, caller);
-        if self.ready.is_empty() && self.room == Room::Free && !self.holds_delayed() {
+        if self.ready.is_empty() && self.room == Room::Free && !self.is_release_due() {
             return if received_at.is_none() {
                 Progress::None
             } else {
@@ -208,6 +208,7 @@ impl Driver {
                 deadline => self.bring_forward(deadline),
             }
         }
+        self.bring_forward(self.next_release());
     }
 
     fn bring_forward(&mut self, deadline: Option<Time>) {
@@ -256,9 +257,7 @@ impl Driver {
         self.ready.append(&mut still_ready);
         self.still_ready = still_ready;
         self.room = self.tx.flush();
-        if self.holds_delayed() {
-            self.bring_forward(Some(now + Span::from(faults::HOLD)));
-        }
+        self.bring_forward(self.next_release());
     }
 
     /// Delivers the completions of the ready queue pairs.
@@ -276,8 +275,22 @@ impl Driver {
         self.tx.impair(how);
     }
 
-    fn holds_delayed(&self) -> bool {
-        self.tx.impaired().is_some_and(FaultInjector::holds)
+    /// Returns when the next packet that fault injection holds back is due.
+    pub(super) fn next_release(&self) -> Option<Time> {
+        let at = self.tx.impaired()?.next_release()?;
+        Some(Time::ZERO + Span::from(at.saturating_duration_since(self.began)))
+    }
+
+    /// Whether a packet that fault injection holds back is due.
+    fn is_release_due(&self) -> bool {
+        self.next_release().is_some_and(|at| at <= self.now())
+    }
+
+    /// Sends the packets that are due.
+    pub(super) fn release(&mut self) {
+        if self.is_release_due() {
+            self.room = self.tx.flush();
+        }
     }
 
     /// Returns the work left.

@@ -104,8 +104,8 @@ impl Driver {
             if faults.judge(&datagram.with_bytes(&[]), alone) == Verdict::Pass {
                 self.take(datagram, now, regions);
             }
-            faults.release(|delayed| {
-                self.take(delayed.route.with_bytes(&delayed.bytes), now, regions);
+            faults.release(|route, bytes| {
+                self.take(route.with_bytes(bytes), now, regions);
                 true
             });
         }
