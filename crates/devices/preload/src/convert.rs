@@ -11,6 +11,7 @@ use adverb_verbs::{
 
 use crate::call::Refusal;
 use crate::context::Context;
+use crate::device::checked_settings;
 use crate::port::gid_at_lid;
 
 /// Low bits of the service level in completions of datagrams: the IP version of the packet, as mlx5 reports it. The
@@ -46,8 +47,10 @@ pub(crate) fn address_vector(
         (Gid(unsafe { attr.grh.dgid.raw }), attr.grh.traffic_class)
     };
     let address = AddressVector::new(dgid, Lid(0), port);
+    // To its own address a port copies messages, as hardware does, instead of sending packets with a class.
+    let is_copied = dgid == own && checked_settings()?.faults.is_none();
     Ok(AddressVector {
-        traffic_class: TrafficClass(traffic_class),
+        traffic_class: TrafficClass(if is_copied { 0 } else { traffic_class }),
         ..address
     })
 }

@@ -1,6 +1,6 @@
 //! The device list. Devices come from the settings and live as long as the process.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
@@ -19,7 +19,7 @@ pub(crate) struct Device {
     /// The address of its port.
     pub(crate) address: IpAddr,
     /// Its position in the list.
-    index: u8,
+    pub(crate) index: u8,
 }
 
 /// A pointer that the device list shares between threads.
@@ -95,8 +95,8 @@ fn make(index: usize, named: &'static NamedDevice, common: IpAddr) -> *mut ibv_d
         node_type: IBV_NODE_CA,
         transport_type: IBV_TRANSPORT_IB,
         name: text(name),
-        dev_name: text(&format!("uverbs_{name}")),
-        dev_path: text(&format!("/sys/class/infiniband_verbs/uverbs_{name}")),
+        dev_name: text(&uverbs(name)),
+        dev_path: text(&format!("/sys/class/infiniband_verbs/{}", uverbs(name))),
         ibdev_path: text(&format!("/sys/class/infiniband/{name}")),
     };
     let own = Device {
@@ -106,6 +106,18 @@ fn make(index: usize, named: &'static NamedDevice, common: IpAddr) -> *mut ibv_d
         index: index as u8,
     };
     Object::create(c, own)
+}
+
+/// Returns the name of a device's file in `/dev/infiniband`.
+pub(crate) fn uverbs(name: &str) -> String {
+    format!("uverbs_{name}")
+}
+
+/// Returns the devices.
+pub(crate) fn devices() -> impl Iterator<Item = &'static Device> {
+    let entries = entries().unwrap_or_default();
+    // SAFETY: the pointers are those of the device list.
+    entries.iter().map(|entry| unsafe { Device::of(entry.0) })
 }
 
 /// Returns a text as an array of C, shortened to fit.
@@ -168,65 +180,4 @@ unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     c"/sys".as_ptr()
-}
-
-/// Returns the device whose directory in sysfs is `dir` or contains it, and the rest of the path.
-fn device_at(dir: &str) -> Option<(&'static Device, &str)> {
-    let rest = dir.strip_prefix("/sys/class/infiniband/")?;
-    let (name, rest) = rest.split_once('/').unwrap_or((rest, ""));
-    let entries = entries().ok()?;
-    // SAFETY: the pointers are those of the device list.
-    let mut devices = entries.iter().map(|entry| unsafe { Device::of(entry.0) });
-    let device = devices.find(|device| device.name == name)?;
-    Some((device, rest))
-}
-
-/// Returns the content of a file in a device's directory of sysfs.
-fn sysfs_file(device: &Device, path: &str) -> Option<String> {
-    let guid = device.guid().to_ne_bytes();
-    Some(match path.trim_matches('/') {
-        "fw_ver" => env!("CARGO_PKG_VERSION").to_owned(),
-        "hca_type" | "board_id" => "adverb".to_owned(),
-        "node_type" => "1: CA".to_owned(),
-        "node_guid" | "sys_image_guid" => {
-            let words = guid
-                .chunks(2)
-                .map(|word| format!("{:02x}{:02x}", word[0], word[1]));
-            words.collect::<Vec<_>>().join(":")
-        }
-        "ports/1/link_layer" => "Ethernet".to_owned(),
-        "ports/1/state" => "4: ACTIVE".to_owned(),
-        "ports/1/pkeys/0" => "0xffff".to_owned(),
-        "ports/1/gid_attrs/types/0" => "RoCE v2".to_owned(),
-        _ => return None,
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_read_sysfs_file(
-    dir: *const c_char,
-    file: *const c_char,
-    buf: *mut c_char,
-    size: usize,
-) -> c_int {
-    call::number("ibv_read_sysfs_file", || {
-        // SAFETY: the program passes two C strings.
-        let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
-        let path = format!("{}/{}", dir.to_string_lossy(), file.to_string_lossy());
-        let content = match device_at(&path) {
-            Some((device, rest)) => sysfs_file(device, rest)
-                .ok_or_else(|| Refusal::new(libc::ENOENT, format!("no such file: {path}")))?,
-            None => std::fs::read_to_string(&path)?,
-        };
-        let content = content.trim_end_matches('\n').as_bytes();
-        let length = content.len().min(size.saturating_sub(1));
-        // SAFETY: the program passes a buffer of `size` bytes; the zero that ends the string fits if any does.
-        unsafe {
-            buf.copy_from_nonoverlapping(content.as_ptr().cast(), length);
-            if size > 0 {
-                *buf.add(length) = 0;
-            }
-        }
-        Ok(length as c_int)
-    })
 }

@@ -12,7 +12,8 @@
 //! `tables`, `port`, `pd`, `mr`, `channel`, `cq`, `qp`, `srq`, `ah`, `events`. `convert` translates attributes,
 //! requests and completions, `names` has enumerations as text. The extended interface is in `qp_ex` (with `batch`),
 //! `cq_ex`, `srq_ex`, `device_ex` and `domains`; `explain` is about errors that completions report;
-//! `loading` makes `dlopen("libibverbs.so.1")` open this library, on x86-64 with glibc. `activity` counts what the program does; `unsupported` has the operations
+//! `files` answers for the files of the devices in sysfs and `/dev`; `loading` makes `dlopen("libibverbs.so.1")` open
+//! this library, on x86-64 with glibc. `activity` counts what the program does; `unsupported` has the operations
 //! that the user-space NIC does not have. `cm` has the functions of librdmacm.
 //!
 //! # Rules
@@ -41,6 +42,7 @@ mod domains;
 mod events;
 mod exit;
 mod explain;
+mod files;
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod loading;
 mod mr;

@@ -85,3 +85,22 @@ fn an_invalid_variable_is_named_on_stderr_and_there_is_no_device() {
     assert!(errors.starts_with(expected), "{errors}");
     assert!(!output.status.success());
 }
+
+#[test]
+fn programs_find_the_files_of_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |program: &str, arguments: &[&str]| {
+        let program = installed(program, "coreutils").unwrap();
+        let mut command = over_adverb(program, folder.path());
+        printed(&command.args(arguments).output().unwrap())
+    };
+    let device = "/sys/class/infiniband/adverb0";
+    let types = format!("{device}/ports/1/gid_attrs/types/0");
+    assert_eq!(run("cat", &[&types]), "RoCE v2\n");
+    let file = "/dev/infiniband/uverbs_adverb0";
+    for (kind, path) in [("-c", file), ("-d", device), ("-f", &types)] {
+        run("test", &[kind, path]);
+    }
+    // Nobody else sees them.
+    assert!(!std::path::Path::new(file).exists());
+}

@@ -67,13 +67,13 @@ unsafe fn look_up(
     }
 }
 
-/// Fills an address.
+/// Fills an address. `found` is the one that was looked up; `None` if the hints have only the source's.
 ///
 /// # Safety
 /// `hints` is NULL or valid.
 unsafe fn fill(
     out: &mut rdma_addrinfo,
-    found: SocketAddr,
+    found: Option<SocketAddr>,
     hints: Option<&rdma_addrinfo>,
 ) -> Result<(), Refusal> {
     let space = hints.map_or(0, |hints| hints.ai_port_space as u32);
@@ -88,16 +88,20 @@ unsafe fn fill(
     };
     out.ai_flags = hints.map_or(0, |hints| hints.ai_flags);
     out.ai_family = match found {
-        SocketAddr::V4(_) => libc::AF_INET,
-        SocketAddr::V6(_) => libc::AF_INET6,
+        Some(SocketAddr::V4(_)) => libc::AF_INET,
+        Some(SocketAddr::V6(_)) => libc::AF_INET6,
+        None => hints.map_or(0, |hints| hints.ai_family),
     };
     out.ai_port_space = space as c_int;
     out.ai_qp_type = qp_type as c_int;
-    if out.ai_flags & PASSIVE != 0 {
-        (out.ai_src_addr, out.ai_src_len) = copied(found)?;
-        return Ok(());
+    match found {
+        Some(found) if out.ai_flags & PASSIVE != 0 => {
+            (out.ai_src_addr, out.ai_src_len) = copied(found)?;
+            return Ok(());
+        }
+        Some(found) => (out.ai_dst_addr, out.ai_dst_len) = copied(found)?,
+        None => {}
     }
-    (out.ai_dst_addr, out.ai_dst_len) = copied(found)?;
     if let Some(hints) = hints
         && !hints.ai_src_addr.is_null()
     {
@@ -128,16 +132,18 @@ unsafe extern "C" fn rdma_getaddrinfo(
                 Some(hints) if flags & FAMILY != 0 || hints.ai_family != 0 => hints.ai_family,
                 _ => libc::AF_UNSPEC,
             };
-            let given = hints.filter(|hints| {
-                node.is_null() && service.is_null() && !hints.ai_dst_addr.is_null()
-            });
+            let given = hints.filter(|_| node.is_null() && service.is_null());
             let found = match given {
-                Some(hints) => address::read(hints.ai_dst_addr)?,
-                None => look_up((node, service), (flags, family)).map_err(|code| {
-                    status = code;
-                    let reason = CStr::from_ptr(libc::gai_strerror(code));
-                    Refusal::new(libc::EINVAL, reason.to_string_lossy().into_owned())
-                })?,
+                Some(hints) if hints.ai_dst_addr.is_null() => None,
+                Some(hints) => Some(address::read(hints.ai_dst_addr)?),
+                None => {
+                    let found = look_up((node, service), (flags, family)).map_err(|code| {
+                        status = code;
+                        let reason = CStr::from_ptr(libc::gai_strerror(code));
+                        Refusal::new(libc::EINVAL, reason.to_string_lossy().into_owned())
+                    })?;
+                    Some(found)
+                }
             };
             let out = allocate::<rdma_addrinfo>(1)?;
             let filled = fill(&mut *out, found, hints);
