@@ -23,7 +23,7 @@
 //! allocator's own data nor variables that the kernel writes (`rseq`). Advice given for the pages before (`madvise`,
 //! `mbind`) no longer applies.
 //!
-//! In all other cases the region is reached by address. Which way was taken is counted ([`counts`]).
+//! In all other cases the region is reached by address. Which way was taken is counted ([`region_counts`]).
 
 mod alone;
 pub(crate) mod fork;
