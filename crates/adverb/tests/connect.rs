@@ -211,7 +211,11 @@ fn sweeps_are_tables_records_and_plots() {
     let slow = "connect --connections 1 --max-latency 1ns --min-rate 1000M";
     let refused = place.run(slow);
     assert_eq!(refused.code, Some(1));
-    assert!(refused.talk.contains("--min-rate"), "{}", refused.talk);
+    assert!(
+        refused.talk.contains("connections/s, below --min-rate"),
+        "{}",
+        refused.talk
+    );
 }
 
 #[test]

@@ -22,14 +22,13 @@ pub(crate) struct LimitArgs {
 impl LimitArgs {
     /// Returns why a measured record is outside the limits; empty if it is within.
     pub(crate) fn violations(&self, record: &Record) -> Vec<String> {
-        let rate = record.metric("messages_per_s");
-        let rate = rate.or_else(|| record.metric("requests_per_s"));
-        let rate = rate.or_else(|| record.metric("connections_per_s"));
+        let mut rates = ["messages", "requests", "connections"].into_iter();
+        let rate = rates.find_map(|what| Some((record.metric(&format!("{what}_per_s"))?, what)));
         let slow = self
             .min_rate
-            .filter(|min| rate.is_none_or(|rate| rate < *min));
+            .filter(|min| rate.is_none_or(|(rate, _)| rate < *min));
         let slow = slow.map(|min| match rate {
-            Some(rate) => format!("{rate:.0} messages/s, below --min-rate {min:.0}"),
+            Some((rate, what)) => format!("{rate:.0} {what}/s, below --min-rate {min:.0}"),
             None => "no rate was measured for --min-rate".to_owned(),
         });
         let p99 = match PairRecord::of(record) {

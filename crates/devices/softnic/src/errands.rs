@@ -6,7 +6,6 @@
 //! that dies leaves an errand that is carried out or not, and an owner that dies leaves a peer that notices.
 //! A thread that waits for an errand carries out those for its own port, so two processes do not wait for each other.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
@@ -51,9 +50,6 @@ struct Errand {
     /// Offset of the bytes in the peer's port file.
     buffer: u64,
 }
-
-/// The buffer in this port's file, for the one errand that this process has in flight.
-pub(crate) type Buffer = Option<Range<u64>>;
 
 /// Lets the owner carry out an atomic operation; returns the old value.
 pub(crate) fn atomic(

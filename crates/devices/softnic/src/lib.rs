@@ -72,8 +72,9 @@ pub use settings::{
 pub use sge_check::{PrefetchError, SgeError};
 pub use shm::dir::{SharedMemory, shared_memory};
 pub use shm::notify::Armed;
+pub use shm::regions::WindowType;
 pub use srq::SoftSrq;
 #[cfg(feature = "testing")]
 pub use udp::Fault;
 pub use udp::{CAPTURE_VARIABLE, create_capture, host_addresses, interface_index};
-pub use windows::{SoftMw, WindowType};
+pub use windows::SoftMw;

@@ -16,9 +16,9 @@ use crate::idle;
 use crate::pages::{self, NotShared, PagesOf, Reach};
 use crate::port::{Port, TableEntry, random_u64, remedy};
 use crate::program_memory::fault_in;
-use crate::qp::QUIESCE_TIMEOUT;
 use crate::shm::copy::place;
 use crate::shm::layout::{KEY_BYTE, KEY_INDEX, MAX_MR, PROGRAM_MEMORY, PROGRAM_PAGES, mr_index};
+use crate::shm::quiesce;
 use crate::shm::regions::{LocalRegion, ProgramMemory};
 use crate::shm::segment::{Mapping, Population, release, reserve};
 use crate::shm::sync::lock;
@@ -226,7 +226,7 @@ impl SoftMr {
     /// afterwards, so a stopped peer must not write to it. A file of shared memory is not reused.
     fn patience(&self) -> Duration {
         match &*self.region {
-            LocalRegion::File(_) => QUIESCE_TIMEOUT,
+            LocalRegion::File(_) => quiesce::TIMEOUT,
             _ => Duration::MAX,
         }
     }

@@ -17,7 +17,6 @@ use adverb_verbs::{
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use spin::mutex::SpinMutex;
 
-use crate::errands;
 use crate::shm::arena::Arena;
 use crate::shm::datagram_ring::Holder;
 use crate::shm::dir::{Claim, Dir, DirPath};
@@ -29,12 +28,11 @@ use crate::shm::layout::{
 };
 use crate::shm::peer::{Peer, PeerError, pid_namespace};
 use crate::shm::quiesce;
-use crate::shm::regions::{LocalRegion, RegionTable};
+use crate::shm::regions::{LocalRegion, RegionTable, Windows};
 use crate::shm::segment::{Mapping, Population, Table, Tables, reserve};
 use crate::shm::sync::lock;
 use crate::shm::tasks::{Tasks, Wake};
 use crate::udp::{self, Bound, Progress, Udp, UdpAddress};
-use crate::windows::Windows;
 
 /// A queue pair, as its port and the engine see it.
 pub(crate) trait PortQp: fmt::Debug + Send + Sync {
@@ -126,8 +124,8 @@ pub(crate) struct Port {
     pub(crate) closing: AtomicBool,
     /// Its files were removed.
     is_released: AtomicBool,
-    /// For the errand that this process has in flight.
-    pub(crate) errand_buffer: Mutex<errands::Buffer>,
+    /// Where the bytes of the errand that this process has in flight are, in the port file.
+    pub(crate) errand_buffer: Mutex<Option<Range<u64>>>,
     /// Held while errands of peers are carried out.
     pub(crate) carrying_out: Mutex<()>,
     /// How tests reach private memory of this process.

@@ -7,7 +7,6 @@
 //! A type 1 window serves all queue pairs of its protection domain. A type 2 window serves the queue pair that bound it
 //! (2B), whose peer can invalidate it.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,8 +16,9 @@ use adverb_verbs::{AccessFlags, CreateError, Lkey, Operation, Qpn, Rkey, WcStatu
 use crate::domain::SoftPd;
 use crate::memory::key_of;
 use crate::port::{Port, TableEntry};
-use crate::qp::QUIESCE_TIMEOUT;
-use crate::shm::layout::{BoundTo, KEY_BYTE, MAX_MR, MrEntry, WINDOW, mr_index};
+use crate::shm::layout::{BoundTo, MAX_MR, MrEntry, WINDOW, mr_index};
+use crate::shm::quiesce;
+use crate::shm::regions::{Window, WindowType};
 use crate::shm::sync::lock;
 
 /// Rights that a window can give a peer.
@@ -27,27 +27,6 @@ const REMOTE: AccessFlags = AccessFlags::REMOTE_READ
     .union(AccessFlags::REMOTE_ATOMIC);
 /// In place of a queue pair's number: the window serves all queue pairs of its domain.
 const ANY: u32 = 0;
-
-/// Type of a memory window (`ibv_mw_type`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WindowType {
-    /// Bound by `ibv_bind_mw`, for all queue pairs of the protection domain.
-    Type1,
-    /// Bound by a work request, for its queue pair.
-    Type2,
-}
-
-/// The windows of a port by their index in the table of keys.
-pub(crate) type Windows = HashMap<u32, Window>;
-
-/// What a window is. What it is bound to is in its entry.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
-    /// Any of its keys.
-    key: u32,
-    pd: u32,
-    kind: WindowType,
-}
 
 /// A memory window of the user-space NIC. Dropping it deallocates it, which invalidates its key.
 #[derive(Debug)]
@@ -221,7 +200,7 @@ impl Port {
         let regions = lock(&self.regions);
         let was_bound = entry.key.swap(0, Ordering::AcqRel) != 0;
         drop(regions);
-        !was_bound || self.quiesce_peers(QUIESCE_TIMEOUT)
+        !was_bound || self.quiesce_peers(quiesce::TIMEOUT)
     }
 
     fn unbind_all(&self, is_meant: impl Fn(&MrEntry) -> bool) {
@@ -250,13 +229,6 @@ impl Port {
             let is_bound = entry.key.load(Ordering::Acquire) != 0;
             is_bound && BoundTo::of(entry).region == region
         })
-    }
-}
-
-impl Window {
-    /// Whether `rkey` is one of its keys.
-    const fn has_key(&self, rkey: Rkey) -> bool {
-        (self.key ^ rkey.0) & !KEY_BYTE == 0
     }
 }
 

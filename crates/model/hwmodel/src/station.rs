@@ -56,7 +56,7 @@ impl<'y> ModelStation<'y> {
         }
     }
 
-    /// This role's number.
+    /// Returns the role's number.
     pub fn id(&self) -> RoleId {
         self.id
     }

@@ -54,7 +54,7 @@ pub struct Simulation<W: World> {
 }
 
 impl<W: World + 'static> Simulation<W> {
-    /// `world` at time zero, without roles.
+    /// Creates a simulation of `world` at time zero, without roles.
     pub fn new(world: W) -> Self {
         Simulation {
             shared: Rc::new(Shared::new(world)),
@@ -63,7 +63,7 @@ impl<W: World + 'static> Simulation<W> {
         }
     }
 
-    /// The world that the roles share.
+    /// Returns the world that the roles share.
     pub fn shared(&self) -> &Rc<Shared<W>> {
         &self.shared
     }
@@ -192,7 +192,7 @@ impl<W: World + 'static> Simulation<W> {
         }
     }
 
-    /// The roles of kind [`RoleKind::Work`] that have not ended, and what each waits for.
+    /// Returns the roles of kind [`RoleKind::Work`] that have not ended, and what each waits for.
     pub fn waiting(&self) -> Vec<Waiting> {
         self.shared.with(|_, scheduler| {
             let working = self.actors.iter().enumerate();
@@ -211,12 +211,12 @@ impl<W: World + 'static> Simulation<W> {
         })
     }
 
-    /// The world's time.
+    /// Returns the virtual time.
     pub fn now(&self) -> Time {
         self.shared.with(|_, scheduler| scheduler.now())
     }
 
-    /// Number of queue entries handled so far.
+    /// Returns the number of queue entries handled so far.
     pub fn handled(&self) -> u64 {
         self.shared.with(|_, scheduler| scheduler.handled())
     }

@@ -1,5 +1,5 @@
-//! The initramfs: the guest's `/init` with its libraries, and the kernel modules that it loads. The guest has
-//! all other files from this host, over 9P.
+//! The initramfs: the guest's `/init` with its libraries, and the kernel modules that it loads. All other files come
+//! from this host, over 9P.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -60,7 +60,7 @@ fn read(path: &Path) -> Result<(u32, Vec<u8>), Error> {
     Ok((meta.permissions().mode(), content))
 }
 
-/// The shared libraries of a program and its loader, as the loader finds them; none of a static one.
+/// Returns the shared libraries of a program and its loader, as the loader finds them; empty for a static program.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>, Error> {
     let output = Command::new(LDD).arg(program).env("LC_ALL", "C").output();
     let output = output.map_err(io_error("cannot run ldd on", program))?;

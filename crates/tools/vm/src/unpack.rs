@@ -1,6 +1,5 @@
-//! Kernels without their compression (Documentation/x86/boot.rst): a `vmlinuz` unpacks itself in
-//! the guest, which takes an emulated processor seconds. This host does it in less than one, once
-//! for all machines.
+//! Decompresses kernels (Documentation/x86/boot.rst). A `vmlinuz` would decompress itself in the guest, which takes
+//! seconds on an emulated processor; here it takes less than one, once for all machines.
 
 use std::fs::{self, File};
 use std::io::{self, Seek, Write};
@@ -50,7 +49,7 @@ pub(crate) fn bootable(vmlinuz: &Path, folder: &Path) -> Result<PathBuf, Error> 
     }
 }
 
-/// One name for each content: a newer package may have a kernel of the same release.
+/// Returns a file name that differs between contents: a newer package may have a kernel of the same release.
 fn cached_name(vmlinuz: &Path) -> io::Result<String> {
     let meta = fs::metadata(vmlinuz)?;
     let modified = meta.modified()?.duration_since(std::time::UNIX_EPOCH);
@@ -65,7 +64,7 @@ enum Unpacked {
     NotPossible,
 }
 
-/// Under another name first, so that nobody boots half a kernel.
+/// Decompresses a kernel to `to`. It is written under a temporary name first, so that nobody boots half a kernel.
 fn unpack(packed: &[u8], to: &Path) -> io::Result<Unpacked> {
     let Some((program, payload)) = payload(packed) else {
         return Ok(Unpacked::NotPossible);
@@ -114,7 +113,7 @@ fn decompress(program: &str, from: File, to: File) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// The compressed kernel in a `vmlinuz`, with the program that unpacks it.
+/// Returns the compressed kernel in a `vmlinuz`, and the program that decompresses it.
 fn payload(packed: &[u8]) -> Option<(&'static str, &[u8])> {
     let word = |at: usize| {
         let bytes = packed.get(at..at + size_of::<u32>())?;

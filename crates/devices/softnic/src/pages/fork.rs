@@ -2,15 +2,16 @@
 //!
 //! The child replaces them by private copies before `fork` returns in it; `fork` returns in the parent after that, so the
 //! copies have the parent's bytes at the moment of the fork. What other threads of the parent or peers write meanwhile may
-//! be in the copies or not. A child that cannot make its copies ends, because it must not write to the parent's pages. Children that share the parent's memory until they run another program (`vfork`,
-//! `posix_spawn`, `system`) need nothing. The system call `clone` itself, without the C library's `fork`, runs no handler:
-//! such a child shares the pages with its parent.
+//! be in the copies or not. A child that cannot make its copies ends, because it must not write to the parent's pages. Children that
+//! share the parent's memory until they run another program (`vfork`, `posix_spawn`, `system`) need nothing. The system call
+//! `clone` itself, without the C library's `fork`, runs no handler: such a child shares the pages with its parent.
 
 use std::ffi::c_void;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{STATE, fail, is_shared_mapping, maps, threads};
+use super::{NotShared, STATE, fail, is_shared_mapping, maps, threads};
 
 /// How long a parent waits for a child that neither ends nor goes on (it is stopped).
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -25,8 +26,22 @@ static HAS_PAGES: AtomicBool = AtomicBool::new(false);
 /// The pipe whose end of file tells the parent that the child is ready, or has ended.
 static PIPE: [AtomicI32; 2] = [const { AtomicI32::new(-1) }; 2];
 
+/// Keeps shared pages from the children of this process, from now on.
+///
+/// # Errors
+/// The C library has no memory for the handlers.
+pub(super) fn watch() -> Result<(), NotShared> {
+    static IS_WATCHED: OnceLock<bool> = OnceLock::new();
+    let register = || {
+        // SAFETY: the handlers are functions of this library, which is not unloaded while it has a port.
+        unsafe { libc::pthread_atfork(Some(prepare), Some(resume), Some(keep_copies)) == 0 }
+    };
+    let is_watched = *IS_WATCHED.get_or_init(register);
+    is_watched.then_some(()).ok_or(NotShared::Refused)
+}
+
 /// Before a fork.
-pub(crate) fn prepare() {
+extern "C" fn prepare() {
     let state = loop {
         match STATE.try_lock() {
             Some(state) => break state,
@@ -64,7 +79,7 @@ fn close(end: &AtomicI32) {
 }
 
 /// After a fork, in the parent: waits until the child has copies.
-pub(crate) fn resume() {
+extern "C" fn resume() {
     close(&PIPE[1]);
     let fd = PIPE[0].load(Ordering::Relaxed);
     let deadline = Instant::now() + TIMEOUT;
@@ -84,7 +99,7 @@ pub(crate) fn resume() {
 }
 
 /// After a fork, in the child, on its only thread: only calls that are safe in a signal handler.
-pub(crate) fn keep_copies() {
+extern "C" fn keep_copies() {
     threads::forget_all();
     // The descriptor is needed to list the mappings.
     close(&PIPE[0]);

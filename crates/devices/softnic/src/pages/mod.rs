@@ -26,7 +26,7 @@
 //! In all other cases the region is reached by address. Which way was taken is counted ([`region_counts`]).
 
 mod alone;
-pub(crate) mod fork;
+mod fork;
 pub(crate) mod maps;
 pub(crate) mod threads;
 
@@ -229,10 +229,11 @@ pub(crate) fn reach(region: &Range<u64>) -> Reach {
             .checked_next_multiple_of(page)
             .unwrap_or(u64::MAX);
     let process = Process::current();
+    let watched = fork::watch();
     // A signal handler that forks would wait for the lock.
     let _undisturbed = Undisturbed::begin();
     let mut state = state();
-    match state.share(region, &range) {
+    match watched.and_then(|()| state.share(region, &range)) {
         Ok(pages) => {
             SHARED.fetch_add(1, Ordering::Relaxed);
             Reach::Mapped(Sharing { pages, process })

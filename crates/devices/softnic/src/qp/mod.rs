@@ -39,7 +39,6 @@ mod udp;
 mod unreliable;
 
 pub use route::Route;
-pub(crate) use state::QUIESCE_TIMEOUT;
 
 /// Maximum number of outstanding READs and atomics (`max_qp_rd_atom`). This device completes each before it begins
 /// the next, so the number only determines whether they are allowed.

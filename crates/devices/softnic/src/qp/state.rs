@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use adverb_verbs::{
     AsyncEvent, Gid, LinkLayer, ModifyQpError, PacketMarking, PathMtu, Psn, QpAttr, QpState,
@@ -19,9 +18,6 @@ use crate::shm::peer::PeerError;
 use crate::shm::quiesce;
 use crate::srq;
 use crate::udp::Endpoint;
-
-/// How long a peer may take to end an operation. After that its queue pair is not reused.
-pub(crate) const QUIESCE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl QpInner {
     pub(super) fn set_state(&self, state: QpState) {
@@ -88,7 +84,7 @@ impl QpInner {
     pub(super) fn quiesce(&self) -> bool {
         let connected = self.connected_peer();
         quiesce::barrier();
-        connected.is_none_or(|(peer, index)| peer.wait_idle(index, QUIESCE_TIMEOUT))
+        connected.is_none_or(|(peer, index)| peer.wait_idle(index, quiesce::TIMEOUT))
     }
 
     /// Moves the queue pair to the error state, and flushes both queues. Does nothing in RESET and ERR.
@@ -111,7 +107,7 @@ impl QpInner {
         let is_idle = send.path.shared_memory().is_none_or(|connection| {
             quiesce::barrier();
             let peer = &connection.peer;
-            peer.wait_idle(connection.remote_index(), QUIESCE_TIMEOUT)
+            peer.wait_idle(connection.remote_index(), quiesce::TIMEOUT)
         });
         self.flush_receives(&recv, srq::PeerActivity::from_idle(is_idle));
     }

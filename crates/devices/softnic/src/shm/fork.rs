@@ -8,8 +8,6 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use crate::pages;
-
 const NONE: RawFd = -1;
 
 /// Number of forks between the first process and this one.
@@ -26,10 +24,10 @@ impl Process {
     /// Returns the calling process. Its later children are noticed.
     pub(crate) fn current() -> Self {
         static REGISTERED: Once = Once::new();
-        // SAFETY: the handlers are functions of this library, which is not unloaded while it has a port. If there is no
-        // memory for them, children share the port with their parent.
+        // SAFETY: the handler is a function of this library, which is not unloaded while it has a port. If there is no
+        // memory for it, children share the port with their parent.
         REGISTERED.call_once(|| unsafe {
-            libc::pthread_atfork(Some(prepare), Some(resume), Some(begin_child));
+            libc::pthread_atfork(None, None, Some(begin_child));
         });
         Process(FORKS.load(Ordering::Relaxed))
     }
@@ -64,17 +62,8 @@ impl Drop for Withheld {
     }
 }
 
-extern "C" fn prepare() {
-    pages::fork::prepare();
-}
-
-extern "C" fn resume() {
-    pages::fork::resume();
-}
-
 /// In a new child, on its only thread: only calls that are safe in a signal handler.
 extern "C" fn begin_child() {
-    pages::fork::keep_copies();
     FORKS.fetch_add(1, Ordering::Relaxed);
     let how = libc::O_RDWR | libc::O_CLOEXEC;
     // SAFETY: replaces descriptors that are open and ours by another open one. Who owns them closes that.

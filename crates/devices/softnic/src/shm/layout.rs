@@ -18,7 +18,6 @@ use adverb_verbs::{AsyncEvent, PathMtu, QpState, QpType, Qpn};
 use crate::shm::notify::Armed;
 use crate::shm::quiesce::Busy;
 use crate::shm::ready::Ready;
-use crate::shm::segment::SharedWords;
 use crate::shm::sync::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// First word of a port file: "adverb" and a layout version.
@@ -427,6 +426,12 @@ pub(crate) struct SrqEntry {
     /// Protection domain.
     pub(crate) pd: AtomicU32,
 }
+
+/// A struct of atomics that may be in memory shared with other processes.
+///
+/// # Safety
+/// Every bit pattern is a valid value and all access is by atomics (`#[repr(C)]`).
+pub(crate) unsafe trait SharedWords {}
 
 macro_rules! shared_words {
     ($($entry:ty),*) => {

@@ -13,6 +13,9 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::shm::sync::{AtomicU64, Ordering, compiler_fence, yield_now};
 
+/// How long a peer may take to end an operation. After that its queue pair is not reused.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
+
 /// A requester's mark, which is odd during an operation on the peer's memory.
 #[derive(Debug, Default)]
 #[repr(C)]

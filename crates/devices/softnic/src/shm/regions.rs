@@ -1,10 +1,13 @@
-//! The memory regions that this process has registered, for access by packets.
+//! The memory regions that this process has registered, for access by packets, and its memory windows.
 
+use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::pages::{NotShared, PagesOf, Reach};
-use crate::shm::layout::mr_index;
+use adverb_verbs::Rkey;
+
+use crate::shm::layout::{KEY_BYTE, mr_index};
 use crate::shm::segment::Mapping;
 
 /// The memory of a region. A file is unmapped when the last user drops it.
@@ -116,5 +119,33 @@ impl RegionTable {
     #[inline]
     pub(crate) fn at(&self, key: u32) -> Option<&Arc<LocalRegion>> {
         self.0.get(mr_index(key) as usize)?.as_ref()
+    }
+}
+
+/// Type of a memory window (`ibv_mw_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowType {
+    /// Bound by `ibv_bind_mw`, for all queue pairs of the protection domain.
+    Type1,
+    /// Bound by a work request, for its queue pair.
+    Type2,
+}
+
+/// The windows of a port by their index in the table of keys.
+pub(crate) type Windows = HashMap<u32, Window>;
+
+/// What a window is. What it is bound to is in its entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    /// Any of its keys.
+    pub(crate) key: u32,
+    pub(crate) pd: u32,
+    pub(crate) kind: WindowType,
+}
+
+impl Window {
+    /// Whether `rkey` is one of its keys.
+    pub(crate) const fn has_key(&self, rkey: Rkey) -> bool {
+        (self.key ^ rkey.0) & !KEY_BYTE == 0
     }
 }

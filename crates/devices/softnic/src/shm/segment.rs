@@ -10,7 +10,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::shm::layout::{
     self, CqEntry, ErrandEntry, MAX_CQ, MAX_MR, MAX_QP, MAX_SLOTS, MAX_SRQ, MrEntry, QpEntry,
-    SenderEntry, SrqEntry,
+    SenderEntry, SharedWords, SrqEntry,
 };
 
 /// A mapping of a whole file of shared memory. Dropping it unmaps the file.
@@ -193,12 +193,6 @@ impl Drop for Mapping {
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
     }
 }
-
-/// A struct of atomics that may be in memory shared with other processes.
-///
-/// # Safety
-/// Every bit pattern is a valid value and all access is by atomics (`#[repr(C)]`).
-pub(crate) unsafe trait SharedWords {}
 
 /// Allocates storage for `length` bytes at `offset` of `file`. So a full file system is an error here, not a
 /// SIGBUS at a later access.

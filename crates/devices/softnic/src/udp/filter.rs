@@ -1,8 +1,8 @@
 //! Socket filters: classic BPF programs that the kernel runs on each datagram before it is queued in the receive
 //! buffer. Attaching one requires no capability.
 //!
-//! A filter sees the datagram from its UDP header on, and the IP header at `SKF_NET_OFF`. Of a GRO buffer it sees
-//! the first datagram and decides for all.
+//! A filter sees the datagram from its UDP header on, and the IP header at `SKF_NET_OFF`. In a GRO buffer it sees
+//! the first datagram, and its verdict applies to all.
 
 use std::io;
 use std::net::UdpSocket;

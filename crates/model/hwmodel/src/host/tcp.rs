@@ -1,4 +1,4 @@
-//! Kernel TCP: the state of a connection's ends, and of what listens.
+//! Kernel TCP: the state of a connection's two ends, and of listening sockets.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ pub(crate) struct End {
     pub(crate) state: EndState,
     /// Bytes that the peer has sent and the program has not read.
     pub(crate) unread: VecDeque<u8>,
-    /// Those of them that have arrived.
+    /// How many of these have arrived.
     pub(crate) readable: u64,
     /// Bytes sent that are not acknowledged.
     pub(crate) unacknowledged: u64,
@@ -58,17 +58,17 @@ impl End {
     }
 }
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) machine: MachineId,
-    /// Passive ends of connections that the program has not accepted; `None` if it listens no more.
+    /// Passive ends of connections that the program has not accepted; `None` after it was closed.
     pub(crate) connected: Option<VecDeque<u32>>,
     /// Signaled when there is one.
     pub(crate) condition: Condition,
 }
 
-/// What a piece says besides its bytes.
+/// What a piece signals in addition to its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flag {
     None,

@@ -9,12 +9,12 @@ use std::str::FromStr;
 pub struct CpuSet(pub BTreeSet<u32>);
 
 impl CpuSet {
-    /// The CPUs that both have.
+    /// Returns the CPUs that are in both sets.
     pub fn intersection(&self, other: &CpuSet) -> CpuSet {
         CpuSet(self.0.intersection(&other.0).copied().collect())
     }
 
-    /// The `n` lowest.
+    /// Returns the set of its `n` lowest CPUs.
     pub fn lowest(&self, n: usize) -> CpuSet {
         CpuSet(self.0.iter().take(n).copied().collect())
     }
@@ -24,7 +24,7 @@ impl CpuSet {
         self.0.is_subset(&other.0)
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -39,7 +39,7 @@ impl FromIterator<u32> for CpuSet {
 impl FromStr for CpuSet {
     type Err = std::num::ParseIntError;
 
-    /// Reads `0-3,8`; nothing is the empty set (a node without CPUs).
+    /// Parses `0-3,8`. An empty text is the empty set: a node without CPUs.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut cpus = BTreeSet::new();
         for range in text.trim().split(',').filter(|range| !range.is_empty()) {
