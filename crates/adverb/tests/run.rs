@@ -3,8 +3,10 @@
 mod common;
 
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::Command;
 
+use adverb_results::{Activity, read_records};
 use common::Place;
 use insta::assert_snapshot;
 
@@ -103,12 +105,23 @@ fn invalid_options_are_refused() {
     assert_snapshot!(refused("env --device-name a --device-name a=10.0.0.1"), @"error: --device-name 'a' is given twice: give each device a name of its own");
 }
 
+/// Calls that posted send requests, of all processes that wrote a record to this folder, and how many of them were
+/// batches of `ibv_wr_*`.
+fn posts(folder: &Path) -> (u64, u64) {
+    let files = std::fs::read_dir(folder).unwrap();
+    let records = files.flat_map(|file| read_records(&file.unwrap().path()).unwrap().records);
+    let activities = records.map(|record| Activity::of(&record).unwrap());
+    let pairs: Vec<_> = activities.flat_map(|all| all.queue_pairs).collect();
+    let calls = pairs.iter().map(|qp| qp.sends.calls).sum();
+    (calls, pairs.iter().map(|qp| qp.wr_batches).sum())
+}
+
 /// It opens libibverbs by name.
 #[test]
 fn our_own_measurements_run_over_it_through_both_posting_interfaces() {
     let place = Place::new();
     for api in ["post", "wr"] {
-        let mut command = place.command("run --address 127.0.0.181 --");
+        let mut command = place.command(&format!("run --address 127.0.0.181 --record {api} --"));
         let adverb = command.get_program().to_owned();
         let line = format!(
             "ping --op write --device verbs:adverb0 --iters 50 --verify --json --api {api}"
@@ -119,5 +132,8 @@ fn our_own_measurements_run_over_it_through_both_posting_interfaces() {
         assert_eq!(record["params"]["api"], api);
         let driver = &record["provenance"]["device"]["driver"];
         assert!(driver.as_str().unwrap().starts_with("adverb "), "{driver}");
+        let (calls, batches) = posts(&place.path(api));
+        assert!(calls >= 100, "{calls}");
+        assert_eq!(batches, if api == "wr" { calls } else { 0 });
     }
 }

@@ -261,6 +261,9 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
                 // All requests are posted, or none.
                 Some(counted) => counted.post(requests, post, |_| 0),
             };
+            if let (Some(counts), Ok(())) = (&own.counts, &posted) {
+                counts.wr_batches.add(1);
+            }
             posted.map_err(|error| error.cause.into())
         });
         // SAFETY: as above; the batch is not used after this.

@@ -83,6 +83,9 @@ pub struct QueuePairActivity {
     pub max_inline_data: u32,
     /// Calls that posted send requests.
     pub sends: Posts,
+    /// How many of these calls were batches of `ibv_wr_*`, rather than `ibv_post_send`.
+    #[serde(default)]
+    pub wr_batches: u64,
     /// Send requests by operation, in the words of `ibv_wr_opcode` without prefix.
     pub operations: BTreeMap<String, OperationActivity>,
     /// Calls that posted receives.

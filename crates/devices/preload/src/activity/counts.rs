@@ -17,10 +17,10 @@ use crate::device::settings;
 use crate::object::lock;
 
 #[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
+pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    pub(super) fn add(&self, n: u64) {
+    pub(crate) fn add(&self, n: u64) {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
@@ -180,6 +180,7 @@ pub(crate) struct QpCounts {
     pub(super) queue_pairs: Count,
     paths: [Count; PATHS.len()],
     sends: PostCounts,
+    pub(crate) wr_batches: Count,
     operations: [OperationCounts; OPERATIONS.len()],
     pub(crate) receives: PostCounts,
     outstanding: Mutex<Outstanding>,
@@ -196,6 +197,7 @@ impl QpCounts {
             queue_pairs: Count::default(),
             paths: Default::default(),
             sends: PostCounts::default(),
+            wr_batches: Count::default(),
             operations: Default::default(),
             receives: PostCounts::default(),
             outstanding: Mutex::default(),
@@ -335,6 +337,7 @@ impl QpCounts {
             srq: facts.srq,
             max_inline_data: facts.max_inline_data,
             sends: self.sends.read(),
+            wr_batches: self.wr_batches.get(),
             operations: operations.filter(|(_, read)| read.requests > 0).collect(),
             receives: self.receives.read(),
             max_outstanding: lock(&self.outstanding).max,
