@@ -85,11 +85,13 @@ struct Look {
     completed: u64,
 }
 
-/// Counts between the first and the last clock reading in the measured time.
+/// Counts between the first clock reading in the measured time and the first one after it: a thread that does not run
+/// at the end of the measured time completes nothing then, which its rate must show.
 pub struct Meter {
     from: Time,
     pub(crate) until: Time,
     first: Option<Look>,
+    /// The last reading in the measured time, then the first one after it.
     last: Option<Look>,
     /// Time and CPU time at the first reading in the measured time, and at the first one after it.
     cpu: [Option<(Time, CpuTime)>; 2],
@@ -120,8 +122,9 @@ impl Meter {
             self.first.get_or_insert(look);
             self.last = Some(look);
             self.cpu[0].get_or_insert_with(|| (now, station.cpu()));
-        } else if now >= self.until && self.cpu[0].is_some() {
-            self.cpu[1].get_or_insert_with(|| (now, station.cpu()));
+        } else if now >= self.until && self.first.is_some() && self.cpu[1].is_none() {
+            self.last = Some(look);
+            self.cpu[1] = Some((now, station.cpu()));
         }
         now >= self.until
     }
