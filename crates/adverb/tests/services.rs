@@ -142,6 +142,27 @@ fn a_closed_loop_of_each_operation() {
 }
 
 #[test]
+fn shares_and_times_are_swept_by_a_list() {
+    let swept = |command: &str, path: &str| -> Vec<Value> {
+        let records = Place::new().run(&format!("{command} --json")).ok().json();
+        let values = records
+            .iter()
+            .map(|record| record.pointer(path).unwrap().clone());
+        values.collect()
+    };
+    let shares = swept(
+        "kv --put 0,0.5 --device model:cx3 --duration 100us",
+        "/params/put_ratio",
+    );
+    assert_eq!(shares, [0.0, 0.5]);
+    let faults = "closed-loop --op read --duration 50ms --device soft@127.46.0.4";
+    let losses = swept(&format!("{faults} --loss 0,1%"), "/params/impairment/loss");
+    assert_eq!(losses, [0.0, 0.01]);
+    let lossless = format!("{faults} --loss 0 --retry-cnt 3,7 -u 4ms,16ms");
+    assert_eq!(swept(&lossless, "/params/retry_cnt"), [3, 3, 7, 7]);
+}
+
+#[test]
 fn the_model_gives_equal_figures_for_equal_commands() {
     for command in [
         "sequencer --device model:connect_ib --clients 6 --cores 2",

@@ -11,20 +11,20 @@ use clap::{Arg, Command};
 /// Type of a flag's values, by their name in the help.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// `N`: a whole number.
+    /// A whole number.
     Number,
-    /// `SIZE`: bytes.
+    /// `SIZE`: bytes, also as `4K`.
     Size,
-    /// `RATE`: a rate. Takes lists, but no ranges.
-    Rate,
+    /// A number with a unit, or a fraction. Takes lists, but no ranges.
+    Listed,
 }
 
 impl Kind {
     fn of(arg: &Arg) -> Option<Self> {
         match arg.get_value_names()?.first()?.as_str() {
-            "N" => Some(Kind::Number),
+            "N" | "BYTES" | "CLASS" | "LEVEL" | "PACKETS" => Some(Kind::Number),
             "SIZE" => Some(Kind::Size),
-            "RATE" => Some(Kind::Rate),
+            "RATE" | "SHARE" | "TIME" => Some(Kind::Listed),
             _ => None,
         }
     }
@@ -37,7 +37,7 @@ impl Kind {
                 let sizes = all.points().iter();
                 sizes.map(|size| size.get()).collect()
             }),
-            Kind::Rate => return Ok(text.split(',').map(str::to_owned).collect()),
+            Kind::Listed => return Ok(text.split(',').map(str::to_owned).collect()),
         };
         let numbers = numbers.map_err(|e: ParseSweepError| e.to_string())?;
         Ok(numbers.iter().map(u64::to_string).collect())
@@ -73,14 +73,8 @@ pub(super) fn expanded(
             Some((flag, value)) => (flag, Some(value.to_owned())),
             None => (text, None),
         };
-        let kind = flag
-            .strip_prefix("--")
-            .and_then(|long| {
-                subcommand
-                    .get_arguments()
-                    .find(|a| a.get_long() == Some(long))
-            })
-            .and_then(Kind::of);
+        let mut arguments = subcommand.get_arguments();
+        let kind = arguments.find(|arg| is_of(arg, flag)).and_then(Kind::of);
         let Some(kind) = kind else {
             lines.iter_mut().for_each(|line| line.push(word.clone()));
             continue;
@@ -112,6 +106,18 @@ pub(super) fn expanded(
     Ok(lines)
 }
 
+/// Whether `flag` is the name of an argument, or another name of it.
+fn is_of(arg: &Arg, flag: &str) -> bool {
+    match (flag.strip_prefix("--"), flag.strip_prefix('-')) {
+        (Some(long), _) => {
+            let aliases = arg.get_all_aliases().unwrap_or_default();
+            arg.get_long() == Some(long) || aliases.contains(&long)
+        }
+        (None, Some(short)) => arg.get_short().is_some_and(|c| short.chars().eq([c])),
+        (None, None) => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,7 +128,8 @@ mod tests {
         let command = Command::new("adverb").subcommand(
             Command::new("go")
                 .arg(flag("size", "SIZE"))
-                .arg(flag("qps", "N"))
+                .arg(flag("qps", "N").short('q').visible_alias("pairs"))
+                .arg(flag("loss", "SHARE"))
                 .arg(flag("cpu", "CORES")),
         );
         let argv = typed.split(' ').map(OsString::from).collect();
@@ -142,6 +149,14 @@ mod tests {
                 "adverb go --size 1024 --qps 2 --cpu 0,1",
             ]
         );
+        for (typed, expected) in [
+            ("--pairs 2..4", ["--pairs 2", "--pairs 4"]),
+            ("-q 2,3", ["-q 2", "-q 3"]),
+            ("--loss 0,1%", ["--loss 0", "--loss 1%"]),
+        ] {
+            let expected = expected.map(|flag| format!("adverb go {flag}"));
+            assert_eq!(lines(&format!("adverb go {typed}")).unwrap(), expected);
+        }
         for typed in [
             "adverb go --size 4K",
             "adverb go --size",
@@ -149,6 +164,47 @@ mod tests {
             "adverb",
         ] {
             assert_eq!(lines(typed).unwrap(), [typed]);
+        }
+    }
+
+    /// `--timeout 1ms,16ms` and `--put 0,0.5` were refused.
+    #[test]
+    fn every_numeric_option_of_a_program_takes_a_list() {
+        // Names, words and places.
+        let others = [
+            "DEV",
+            "FILE",
+            "INDEX",
+            "HOST[:PORT]",
+            "ROLE=HOST,…",
+            "N,N",
+            "WHICH",
+            "HOW",
+            "KIND",
+            "DIR",
+            "TEXT",
+            "ADDR",
+        ];
+        let all = crate::args::command();
+        for program in [
+            "ping",
+            "blast",
+            "closed-loop",
+            "sequencer",
+            "kv",
+            "connect",
+            "mcast",
+        ] {
+            let program = all.find_subcommand(program).unwrap();
+            let named = program
+                .get_opts()
+                .filter(|arg| arg.get_action().takes_values());
+            for arg in
+                named.filter(|arg| !["op", "color", "completion"].contains(&arg.get_id().as_str()))
+            {
+                let name = arg.get_value_names().unwrap()[0].as_str();
+                assert!(Kind::of(arg).is_some() || others.contains(&name), "{arg}");
+            }
         }
     }
 
