@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{Ended, Place, end_of, not_run, records, signal, wait_for};
 use rustix::process::Signal;
+use serde_json::Value;
 
 /// A job of `mpirun`; `None`, said on stderr, where it is not installed.
 fn job(place: &Place, ranks: u32, args: &str) -> Option<Command> {
@@ -72,25 +73,45 @@ fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
+/// `--loss 0`: packets over UDP even between ranks at one address.
+const ALL_PAIRS: &str =
+    "ping --all-pairs --op send --duration 20ms --json --device soft@127.0.0.1 --loss 0";
+
+/// Checks a ping for each two of four ranks and a blast in each direction, all of them over UDP.
+#[track_caller]
+fn check_all_pairs(ended: Ended) {
+    let records = ended.ok().json();
+    let of = |program: &str| records.iter().filter(|r| r["program"] == program).count();
+    assert_eq!((of("ping"), of("blast")), (6, 12));
+    for record in records {
+        assert_eq!(record["status"], "ok");
+        assert!(sent_packets(&record) > 0, "{record}");
+    }
+}
+
+/// Packets that the UDP ports of all roles sent.
+fn sent_packets(record: &Value) -> u64 {
+    let roles = record["counters"].as_object().unwrap().values();
+    roles.filter_map(|role| role["sent_pkts"].as_u64()).sum()
+}
+
 #[test]
 fn a_ping_of_all_pairs_has_a_record_for_each_two_ranks() {
     let place = Place::new();
-    let args = "ping --all-pairs --op send --duration 20ms --json --device soft@127.0.0.1";
-    let Some(mut job) = job(&place, 4, args) else {
-        return;
-    };
-    let ended: Ended = job.output().unwrap().into();
-    let records = ended.ok().json();
-    let of = |program: &str| records.iter().filter(|r| r["program"] == program).count();
-    // A ping for each two ranks, a blast in each direction.
-    assert_eq!((of("ping"), of("blast")), (6, 12));
-    assert!(records.iter().all(|record| record["status"] == "ok"));
+    if let Some(ended) = run(&place, 4, ALL_PAIRS) {
+        check_all_pairs(ended);
+    }
 }
 
 #[test]
 fn the_ranks_are_the_hosts_of_a_program() {
     let place = Place::new();
-    for device in ["soft", "soft@127.0.0.1", "soft@auto"] {
+    for device in [
+        "soft",
+        "soft@127.0.0.1",
+        "soft@127.0.0.1 --loss 0",
+        "soft@auto",
+    ] {
         let args =
             format!("closed-loop --op read --clients 2 --duration 100ms --json --device {device}");
         let Some(ended) = run(&place, 4, &args) else {
@@ -98,6 +119,9 @@ fn the_ranks_are_the_hosts_of_a_program() {
         };
         let record = ended.record();
         assert!(record["metrics"]["requests"].as_u64() > Some(0), "{record}");
+        if device.contains("loss") {
+            assert!(sent_packets(&record) > 0, "{record}");
+        }
         // Rank 0 has the clients, each other one a machine that they READ from.
         let roles = record["roles"].as_array().unwrap();
         let names: Vec<_> = roles
@@ -365,10 +389,14 @@ fn ranks_of_slurm_meet_at_their_first_node() {
         Ok(slurm) => slurm,
         Err(why) => return not_run("programs under srun", &why),
     };
-    let args = "closed-loop --op read --clients 2 --duration 100ms --json --device soft@auto";
-    let record = slurm.run(&place, "4", args).record();
-    assert_eq!(record["params"]["machines"], 3, "{record}");
-    assert!(record["metrics"]["requests"].as_u64() > Some(0), "{record}");
+    for device in ["soft@auto", "soft@127.0.0.1 --loss 0"] {
+        let args =
+            format!("closed-loop --op read --clients 2 --duration 100ms --json --device {device}");
+        let record = slurm.run(&place, "4", &args).record();
+        assert_eq!(record["params"]["machines"], 3, "{record}");
+        assert!(record["metrics"]["requests"].as_u64() > Some(0), "{record}");
+    }
+    check_all_pairs(slurm.run(&place, "4", ALL_PAIRS));
     let ended = slurm.run(&place, "3", "kv --value 5000");
     assert_eq!(ended.code, Some(2), "{}", ended.talk);
     assert_eq!(

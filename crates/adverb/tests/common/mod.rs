@@ -6,6 +6,7 @@ pub(crate) mod wire;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use assert_cmd::cargo::CommandCargoExt;
@@ -235,11 +236,13 @@ pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for the end of a process; it has a good while.
+/// Waits for the end of a process, which has a good while, and reads what it prints.
 #[track_caller]
-pub(crate) fn end_of(mut child: Child) -> Ended {
-    wait_for("end of the process", || child.try_wait().unwrap().is_some());
-    child.wait_with_output().unwrap().into()
+pub(crate) fn end_of(child: Child) -> Ended {
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    let output = ended.recv_timeout(Duration::from_secs(60));
+    output.expect("no end of the process").unwrap().into()
 }
 
 /// CPU time in clock ticks.
