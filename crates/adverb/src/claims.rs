@@ -4,12 +4,13 @@ use std::io::Write;
 
 use adverb_experiments::{EXPERIMENTS, Experiment, ledgers};
 use adverb_launch::Usage;
+use adverb_measure::{pair_records, read};
 use adverb_report::claims::{Answer, Assessment, Claim, Judgement, Ledger, assess, markdown};
 use adverb_results::{PairRecord, Record, merged};
 use serde_json::{Value, json};
 
 use crate::args::{ClaimsArgs, Format};
-use crate::{folder, terminal};
+use crate::terminal;
 
 /// Prints the ledger, or judges records by it.
 pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<()> {
@@ -18,13 +19,13 @@ pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<()> {
     }
     let mut records = Vec::new();
     for dir in &args.dirs {
-        let (found, warnings) = folder::read(dir, &dir.display().to_string())?;
+        let (found, warnings) = read(dir, &dir.display().to_string())?;
         warnings.iter().for_each(|warning| terminal::warn(warning));
         records.extend(found);
     }
     let records = merged(records);
     refuse_other_studies(args, &records)?;
-    let pairs: Vec<PairRecord> = folder::pairs(&records);
+    let pairs: Vec<PairRecord> = pair_records(&records);
     let pairs: Vec<&PairRecord> = pairs.iter().collect();
     let mut assessments: Vec<_> = asked(args)
         .flat_map(|ledger| assess(ledger, &pairs))

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use adverb_launch::Usage;
+use adverb_measure::replace;
 use adverb_report::comparison::{Sides, page, verdict_word, with_interval};
 use adverb_results::{
     Change, Comparison, RESULTS_JSONL, Record, Verdict, compare, merged, read_records,
@@ -13,7 +14,6 @@ use anyhow::bail;
 use serde_json::json;
 
 use crate::args::{CompareArgs, Format};
-use crate::folder::replace;
 use crate::terminal;
 
 /// Compares, prints, and fails on regressions if asked to.

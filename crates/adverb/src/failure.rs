@@ -8,10 +8,9 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use adverb_launch::{Interrupt, Usage};
+use adverb_launch::{CannotRun, Interrupt, Usage};
 
 use crate::args::Cli;
-use crate::run::CannotRun;
 use crate::terminal;
 
 /// A signal ended a `--run-forever`, as intended: there is nothing to report.

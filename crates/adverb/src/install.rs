@@ -16,7 +16,7 @@ use crate::terminal;
 pub(crate) fn completions(shell: Shell) -> anyhow::Result<()> {
     let cli = args::command();
     let mut documented = Command::new("adverb")
-        .version(crate::VERSION)
+        .version(adverb_measure::VERSION)
         .args(cli.get_arguments().cloned())
         .subcommands(cli.get_subcommands().filter(|c| !c.is_hide_set()).cloned());
     // Write to memory first: the generator panics if a write fails.

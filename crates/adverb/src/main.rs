@@ -10,14 +10,12 @@ mod device;
 mod doctor;
 mod experiments;
 mod failure;
-mod folder;
 mod hosts;
 mod install;
 mod measure;
 mod model;
 mod progress;
 mod ranks;
-mod record;
 mod report;
 mod request;
 mod run;
@@ -34,11 +32,6 @@ use adverb_launch::{AgentOptions, Until, Usage};
 use clap::error::ErrorKind;
 
 use args::{Command, Refused, ServeArgs};
-
-/// Version, with the source revision if it was known at build time.
-pub(crate) const VERSION: &str = env!("ADVERB_VERSION");
-/// The source revision.
-pub(crate) const REVISION: Option<&str> = option_env!("ADVERB_REVISION");
 
 fn main() -> ExitCode {
     let mut points = match args::typed() {

@@ -3,6 +3,7 @@
 use std::slice;
 
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Launcher, Mode, Usage};
+use adverb_measure::{Backend, Measured, Recorder};
 use adverb_results::{Outcome, PairRecord, Record, Values, merged};
 use adverb_workload::pair::{CellSpec, Request};
 use anyhow::{anyhow, bail};
@@ -10,8 +11,6 @@ use anyhow::{anyhow, bail};
 use crate::args::{BlastArgs, MeasureArgs, PingArgs};
 use crate::busy::Beside;
 use crate::failure::Stopped;
-use crate::hosts::Bed;
-use crate::record::{Measured, Recorder};
 use crate::request::Shape;
 use crate::sink::{Sink, Table};
 use crate::table::ThroughputUnit;
@@ -41,21 +40,21 @@ fn run(
     args: &MeasureArgs,
     cells: impl Fn(&DeviceInfo) -> Result<Vec<CellSpec>, Usage>,
 ) -> anyhow::Result<()> {
-    args.device.check()?;
-    let device = args.device.choice();
-    request::check_places(&device, &args.place, Shape::Pair)?;
+    args.on.device.check()?;
+    let device = args.on.device.choice();
+    request::check_places(&device, &args.on.place, Shape::Pair)?;
     let info = DeviceInfo::query(&device)?;
     let mut cells = cells(&info)?;
     if args.length.run_forever {
         check_forever(&device, &cells)?;
     }
-    let bed = match &device {
-        DeviceChoice::Model(preset) => Bed::Model(Box::new(Hardware::load(preset)?)),
-        _ => Bed::Hosts(Box::new(pair(args, &info, &cells)?)),
+    let backend = match &device {
+        DeviceChoice::Model(preset) => Backend::Model(Box::new(Hardware::load(preset)?)),
+        _ => Backend::Hosts(Box::new(pair(args, &info, &cells)?)),
     };
     let interrupt = Interrupt::listen()?;
-    let beside = (!bed.is_served_here()).then(|| Beside::from_now(&device));
-    let mut recorder = Recorder::new(bed, &cells)?;
+    let beside = (!backend.is_served_here()).then(|| Beside::from_now(&device));
+    let mut recorder = Recorder::new(backend, &cells, hosts::log)?;
     let points: Vec<Values> = cells.iter().map(|spec| values(&spec.params)).collect();
     let mut sink = Sink::open(
         Rows {
@@ -63,7 +62,7 @@ fn run(
             unit: args.throughput_unit(),
         },
         &points,
-        (&args.out, args.format),
+        (&args.on.out, args.on.format),
     )?;
     cells.retain(|spec| !sink.has(|r: &Record| r.cell == spec.id && recorder.is_of(r)));
     if args.length.run_forever {
@@ -143,13 +142,13 @@ pub(crate) fn pair(
     info: &DeviceInfo,
     cells: &[CellSpec],
 ) -> anyhow::Result<Launcher> {
-    let peers = hosts::peers(&args.place, &args.device.choice(), info)?;
+    let peers = hosts::peers(&args.on.place, &args.on.device.choice(), info)?;
     for peer in &peers {
         request::check_at(peer, cells, &info.caps)?;
     }
-    let shared = request::shared_core(&args.place);
+    let shared = request::shared_core(&args.on.place);
     shared.iter().for_each(|line| terminal::warn(line));
-    let launcher = hosts::launcher(args.device.all(), peers, &args.place)?;
+    let launcher = hosts::launcher(args.on.device.all(), peers, &args.on.place)?;
     let launcher = launcher.with_mode(Mode::Processes);
     cells.iter().try_for_each(|cell| launcher.check(cell))?;
     Ok(launcher)

@@ -5,17 +5,17 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use adverb_launch::Usage;
+use adverb_measure::{Ending, render, render_together};
 use anyhow::{Context, bail};
 
 use crate::args::ReportArgs;
-use crate::folder::{self, Ending};
 use crate::terminal;
 
 /// Writes the report, prints its path, and opens it if requested.
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let rendered = match (&args.dirs[..], &args.out) {
-        ([dir], None) => folder::render(dir, Ending::Whole)?,
-        (dirs, Some(out)) => folder::render_together(dirs, out)?,
+        ([dir], None) => render(dir, Ending::Whole)?,
+        (dirs, Some(out)) => render_together(dirs, out)?,
         (dirs, None) => {
             return Err(Usage(format!(
                 "one report of {} folders: name the file to write with --out",

@@ -28,7 +28,11 @@ pub(crate) fn ping(args: &PingArgs, info: &DeviceInfo) -> Result<CellSpec, Usage
     if args.all_pairs {
         request.length = args.common.length.or(PAIR_DURATION);
     }
-    checked(CellSpec::ping(request), &args.common.device.choice(), info)
+    checked(
+        CellSpec::ping(request),
+        &args.common.on.device.choice(),
+        info,
+    )
 }
 
 /// Returns the cell of `adverb blast`.
@@ -39,7 +43,11 @@ pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<CellSpec, Usa
     request.traffic.bidirectional = args.bidirectional;
     request.post = args.post;
     request.signal = args.signal;
-    checked(CellSpec::blast(request), &args.common.device.choice(), info)
+    checked(
+        CellSpec::blast(request),
+        &args.common.on.device.choice(),
+        info,
+    )
 }
 
 /// Refuses options of the path that this host's device or a peer's does not support.
@@ -84,7 +92,7 @@ fn common(args: &MeasureArgs, op: Opcode) -> Result<Request, Usage> {
         true => ATOMIC_SIZE,
         false => DEFAULT_SIZE,
     };
-    let default = match args.device.choice() {
+    let default = match args.on.device.choice() {
         DeviceChoice::Model(_) => MODEL_DURATION,
         DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) | DeviceChoice::Tcp(_) => DEFAULT_DURATION,
     };
@@ -93,12 +101,12 @@ fn common(args: &MeasureArgs, op: Opcode) -> Result<Request, Usage> {
         completion: args.completion,
         path: PathOptions {
             rate: args.rate,
-            ..args.path.options()?
+            ..args.on.path.options()?
         },
         verify: args.verify,
         traffic: Traffic {
             reversed: args.reversed,
-            transport: transport(&args.device.choice(), args.transport)?,
+            transport: transport(&args.on.device.choice(), args.transport)?,
             ..Traffic::default()
         },
         length: args.length.or(default),

@@ -2,12 +2,12 @@
 
 use std::io::Write;
 
+use adverb_measure::{Ending, Folder, render};
 use adverb_results::{Outcome, Record, Values, Writer, swept, word};
 use anyhow::bail;
 
 use crate::args::{Format, LimitArgs, OutArgs};
-use crate::folder::{self, Ending, Folder};
-use crate::terminal;
+use crate::{hosts, terminal};
 
 /// How the records of a program are printed.
 pub(crate) trait Table {
@@ -61,7 +61,7 @@ impl<T> Sink<T> {
         let folder = args.out.as_ref().map(|path| -> anyhow::Result<Kept> {
             let folder = Folder::claim(path)?;
             let (writer, earlier) = if args.resume {
-                folder.resume()?
+                folder.resume(hosts::log)?
             } else {
                 (folder.start()?, Vec::new())
             };
@@ -148,7 +148,7 @@ impl<T> Sink<T> {
             return Ok(());
         };
         kept.writer.close()?;
-        let rendered = folder::render(kept.folder.path(), ending)?;
+        let rendered = render(kept.folder.path(), ending)?;
         terminal::say(&format!("report: {}", rendered.path.display()));
         Ok(())
     }

@@ -4,10 +4,10 @@
 //! of a round trip, which is the same in both directions. A blast is measured in each direction.
 
 mod bench;
-mod hosts;
 mod table;
 
 use adverb_launch::{DeviceChoice, DeviceInfo, Interrupt, Peer, Usage};
+use adverb_measure::{AllPairs, Hosts};
 use adverb_results::{Opcode, Signaling};
 use adverb_workload::pair::{CellSpec, Request};
 
@@ -17,7 +17,6 @@ use crate::measure;
 use crate::request::{self, Shape};
 use crate::sink::Sink;
 use bench::Bench;
-use hosts::Hosts;
 
 /// Messages in flight of a blast.
 const BUFFERS: u32 = 16;
@@ -34,8 +33,8 @@ struct Point {
 /// The program cannot run there, was interrupted, or pairs failed; the records of other pairs are kept.
 pub(crate) fn run(points: &[PingArgs]) -> anyhow::Result<()> {
     let args = &points[0].common;
-    let device = args.device.choice();
-    args.device.check()?;
+    let device = args.on.device.choice();
+    args.on.device.check()?;
     check(args, &device)?;
     let info = DeviceInfo::query(&device)?;
     let pings = points.iter().map(|point| request::ping(point, &info));
@@ -61,15 +60,15 @@ pub(crate) fn run(points: &[PingArgs]) -> anyhow::Result<()> {
     let interrupt = Interrupt::listen()?;
     let is_served_here = launcher.peers().iter().any(Peer::is_here);
     let beside = (!is_served_here).then(|| Beside::from_now(&device));
-    let hosts = Hosts::of(&launcher, &args.device.all())?;
-    let mut sink = Sink::open((), &[], (&args.out, args.format))?;
-    if args.format == Format::Text {
+    let hosts = Hosts::of(&launcher, &args.on.device.all())?;
+    let mut sink = Sink::open((), &[], (&args.on.out, args.on.format))?;
+    if args.on.format == Format::Text {
         table::print_hosts(&hosts)?;
     }
-    let mut bench = Bench::new(launcher, hosts, &points);
+    let mut bench = Bench::new(AllPairs::new(launcher, hosts), &points);
     let measured = points.iter().try_for_each(|point| {
         let records = bench.measure(point, &mut sink, &interrupt)?;
-        match args.format {
+        match args.on.format {
             Format::Text => table::print(&records),
             Format::Json => Ok(()),
         }
@@ -94,7 +93,7 @@ fn check(args: &MeasureArgs, device: &DeviceChoice) -> Result<(), Usage> {
             "--all-pairs: {device} has no RDMA WRITE, by which throughput is measured; leave out --all-pairs, or name an RDMA device"
         )));
     }
-    if args.place.place.is_some() {
+    if args.on.place.place.is_some() {
         return Err(Usage(
             "--place: --all-pairs runs both sides on every two hosts; leave it out".to_owned(),
         ));
@@ -110,7 +109,7 @@ fn check(args: &MeasureArgs, device: &DeviceChoice) -> Result<(), Usage> {
                 .to_owned(),
         ));
     }
-    request::check_places(device, &args.place, Shape::Many)
+    request::check_places(device, &args.on.place, Shape::Many)
 }
 
 impl Point {

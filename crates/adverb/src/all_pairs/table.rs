@@ -2,11 +2,11 @@
 
 use std::io::Write;
 
+use adverb_measure::Hosts;
 use adverb_report::matrix::{Matrix, matrices};
 use adverb_results::Record;
 use adverb_units::three_digits;
 
-use super::hosts::Hosts;
 use crate::terminal;
 
 /// Width of a value, with the space before it and the mark behind it.

@@ -3,13 +3,10 @@
 use adverb_results::Transport;
 use adverb_units::Bytes;
 use adverb_verbs::{PageKind, RetryCount};
-use clap::{ArgAction, Args, ValueEnum};
+use clap::Args;
 
-use super::format::{Format, format};
-use super::out::OutArgs;
-use super::path::PathArgs;
-use super::place::{DeviceArgs, PlaceArgs};
-use super::value::{count, word_of};
+use super::target::TargetArgs;
+use super::value::{count, one_of, word_of};
 
 /// Measure the life of connections: each step of set-up, use and break-down
 ///
@@ -75,8 +72,15 @@ pub(crate) struct ConnectArgs {
     pub(crate) transport: Option<Transport>,
 
     /// Pages of that memory, small or huge (verbs:NAME) [default: reserved huge pages for 2M and more, if there are any]
-    #[arg(long, value_name = "KIND")]
-    pub(crate) pages: Option<PagesArg>,
+    ///
+    /// small: 4 KiB, also if the kernel would merge them; huge: 2 MiB, reserved by the administrator
+    /// (vm.nr_hugepages).
+    #[arg(
+        long,
+        value_name = "KIND",
+        value_parser = one_of([("small", PageKind::Small), ("huge", PageKind::Huge)])
+    )]
+    pub(crate) pages: Option<PageKind>,
 
     /// Post no receives, so that the first SEND fails after N RNR retries, 0 to 6
     ///
@@ -85,36 +89,5 @@ pub(crate) struct ConnectArgs {
     pub(crate) rnr_retry: Option<RetryCount>,
 
     #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-
-    #[command(flatten)]
-    pub(crate) place: PlaceArgs,
-
-    #[command(flatten)]
-    pub(crate) path: PathArgs,
-
-    #[command(flatten)]
-    pub(crate) out: OutArgs,
-
-    /// A JSON record for each point on stdout instead of the table
-    #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
-    pub(crate) format: Format,
-}
-
-/// The pages of memory regions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PagesArg {
-    /// 4 KiB, also if the kernel would merge them
-    Small,
-    /// 2 MiB, reserved by the administrator (vm.nr_hugepages)
-    Huge,
-}
-
-impl From<PagesArg> for PageKind {
-    fn from(pages: PagesArg) -> Self {
-        match pages {
-            PagesArg::Small => PageKind::Small,
-            PagesArg::Huge => PageKind::Huge,
-        }
-    }
+    pub(crate) on: TargetArgs,
 }

@@ -5,12 +5,9 @@ use std::net::IpAddr;
 use adverb_launch::{DeviceChoice, SoftAddress};
 use adverb_results::Completion;
 use adverb_units::Bytes;
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{Args, ValueEnum};
 
-use super::format::{Format, format};
-use super::out::OutArgs;
-use super::path::PathArgs;
-use super::place::{DeviceArgs, PlaceArgs};
+use super::target::TargetArgs;
 use super::value::{rate, word_of};
 
 /// Measure multicast: one publisher, and what each subscriber loses
@@ -87,20 +84,7 @@ pub(crate) struct McastArgs {
     pub(crate) completion: Completion,
 
     #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-
-    #[command(flatten)]
-    pub(crate) place: PlaceArgs,
-
-    #[command(flatten)]
-    pub(crate) path: PathArgs,
-
-    #[command(flatten)]
-    pub(crate) out: OutArgs,
-
-    /// A JSON record for each point on stdout instead of the table
-    #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
-    pub(crate) format: Format,
+    pub(crate) on: TargetArgs,
 }
 
 /// Which roles of a multicast program run on this host.
@@ -113,18 +97,12 @@ pub(crate) enum McastSide {
 impl McastArgs {
     /// Returns the address of the group: as typed, or of the IP version of the device.
     pub(crate) fn group(&self) -> IpAddr {
-        let usual = match self.device.choice() {
+        let usual = match self.on.device.choice() {
             DeviceChoice::Soft(SoftAddress::At(IpAddr::V6(_))) => {
                 [0xff15, 0, 0, 0, 0, 0, 0xadbe, 0x4d01].into()
             }
             _ => [239, 193, 77, 1].into(),
         };
         self.group.unwrap_or(usual)
-    }
-
-    /// Returns the number of hosts besides the publisher's, at least one.
-    pub(crate) fn machines(&self) -> u32 {
-        let hosts = self.place.peer.len() + self.device.all().len();
-        hosts.saturating_sub(1).max(1) as u32
     }
 }

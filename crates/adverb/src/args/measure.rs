@@ -1,16 +1,13 @@
 //! The command lines of `ping` and `blast`.
 
-use super::format::{Format, format};
 use adverb_results::{Completion, Opcode, Posting, Program, Signaling, Transport};
 use adverb_units::Bytes;
 use adverb_verbs::LinkRate;
 use adverb_workload::pair::operations;
-use clap::{ArgAction, Args};
+use clap::Args;
 
 use super::length::LengthArgs;
-use super::out::OutArgs;
-use super::path::PathArgs;
-use super::place::{DeviceArgs, PlaceArgs};
+use super::target::TargetArgs;
 use super::value::{count, word_of};
 use crate::table::ThroughputUnit;
 
@@ -148,9 +145,6 @@ pub(crate) struct BlastArgs {
 /// What `ping` and `blast` have in common.
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
-    #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-
     /// Payload of a message: bytes (8), binary multiples (4K), a list (8,64,4K) or a range that doubles
     /// (1..1M) [default: 64; 8 of atomics]
     #[arg(long, value_name = "SIZE")]
@@ -179,9 +173,6 @@ pub(crate) struct MeasureArgs {
     #[command(flatten)]
     pub(crate) length: LengthArgs,
 
-    #[command(flatten)]
-    pub(crate) path: PathArgs,
-
     /// Transport service: rc, uc (no READ, no atomics) or ud (send, up to the path MTU); tcp with
     /// --device tcp and on models [default: rc]
     #[arg(
@@ -204,15 +195,8 @@ pub(crate) struct MeasureArgs {
     #[arg(long)]
     gbits: bool,
 
-    /// One JSON object a line on stdout, as in results.jsonl
-    #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
-    pub(crate) format: Format,
-
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
-
-    #[command(flatten)]
-    pub(crate) out: OutArgs,
+    pub(crate) on: TargetArgs,
 }
 
 impl MeasureArgs {

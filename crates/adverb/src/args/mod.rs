@@ -25,6 +25,7 @@ mod serve;
 mod services;
 mod study;
 mod sweep;
+mod target;
 mod value;
 
 use adverb_launch::DeviceChoice;
@@ -55,6 +56,7 @@ pub(crate) use services::{
     ServerArgs,
 };
 pub(crate) use study::StudyArgs;
+pub(crate) use target::TargetArgs;
 use value::one_of;
 
 const AFTER_HELP: &str = "\
@@ -82,7 +84,7 @@ Begin with `adverb study`: three minutes, one report.";
 #[derive(Debug, Parser)]
 #[command(
     name = "adverb",
-    version = crate::VERSION,
+    version = adverb_measure::VERSION,
     about = "Measures how to use RDMA verbs",
     long_about = ABOUT,
     after_help = AFTER_HELP,
@@ -214,32 +216,39 @@ impl Command {
 
     /// Returns the arguments that choose the hosts, if the program can run on several.
     pub(crate) fn hosts(&mut self) -> Option<Hosts<'_>> {
-        let (device, place, most_peers) = match self {
+        let (target, most_peers) = match self {
+            Command::Study(StudyArgs { device, place, .. }) => return hosts(device, place, 1),
             Command::Ping(PingArgs {
                 all_pairs: true,
                 common,
                 ..
-            }) => (&mut common.device, &mut common.place, usize::MAX),
+            }) => (&mut common.on, usize::MAX),
             Command::Ping(PingArgs { common, .. }) | Command::Blast(BlastArgs { common, .. }) => {
-                (&mut common.device, &mut common.place, 1)
+                (&mut common.on, 1)
             }
-            Command::Study(args) => (&mut args.device, &mut args.place, 1),
-            Command::Connect(args) => (&mut args.device, &mut args.place, 1),
-            Command::Mcast(args) => (&mut args.device, &mut args.place, usize::MAX),
+            Command::Connect(args) => (&mut args.on, 1),
+            Command::Mcast(args) => (&mut args.on, usize::MAX),
             Command::ClosedLoop(ClosedLoopArgs { clients, .. })
             | Command::Sequencer(SequencerArgs { clients, .. })
-            | Command::Kv(KvArgs { clients, .. }) => {
-                (&mut clients.device, &mut clients.place, usize::MAX)
-            }
+            | Command::Kv(KvArgs { clients, .. }) => (&mut clients.on, usize::MAX),
             _ => return None,
         };
-        let is_model = matches!(device.choice(), DeviceChoice::Model(_));
-        (!is_model).then_some(Hosts {
-            device,
-            place,
-            most_peers,
-        })
+        hosts(&mut target.device, &mut target.place, most_peers)
     }
+}
+
+/// The hosts of a program, if it does not run on a model.
+fn hosts<'a>(
+    device: &'a mut DeviceArgs,
+    place: &'a mut PlaceArgs,
+    most_peers: usize,
+) -> Option<Hosts<'a>> {
+    let is_model = matches!(device.choice(), DeviceChoice::Model(_));
+    (!is_model).then_some(Hosts {
+        device,
+        place,
+        most_peers,
+    })
 }
 
 /// Arguments of a process of roles, whose stdin is a socket to the process that started it.

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use adverb_launch::Usage;
 use adverb_softnic::{NamedDevice, ParseDeviceError, Settings, StatsFormat};
 use adverb_verbs::{Impairment, PathMtu};
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::impair::ImpairArgs;
-use super::value::count;
+use super::value::{count, one_of};
 
 /// Run a verbs program on a user-space RDMA device
 ///
@@ -62,15 +62,6 @@ pub(crate) struct EnvArgs {
     pub(crate) nic: NicArgs,
 }
 
-/// How `--stats` prints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Stats {
-    /// For people
-    Table,
-    /// For programs
-    Json,
-}
-
 /// The devices that a program sees.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct NicArgs {
@@ -103,14 +94,21 @@ pub(crate) struct NicArgs {
     /// Print on stderr, when a process ends, what it did with the devices: requests, completions, polls, packets
     ///
     /// As a table, or with --stats=json as a record. A process that ends by SIGKILL or _exit prints nothing.
-    #[arg(long, value_name = "FORMAT", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "table")]
-    stats: Option<Stats>,
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        value_parser = one_of([("table", StatsFormat::Table), ("json", StatsFormat::Json)]),
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "table"
+    )]
+    stats: Option<StatsFormat>,
 
     /// Write a record of what each process did to a folder: sizes, lists, signaling, waits
     ///
     /// Each process has a file of its own there, replaced once a second.
     #[arg(long, value_name = "DIR")]
-    pub(crate) record: Option<PathBuf>,
+    record: Option<PathBuf>,
 
     /// Print the reason of each refused verbs call on stderr
     #[arg(long)]
@@ -145,10 +143,7 @@ impl NicArgs {
             devices,
             mtu: self.mtu,
             faults: faults.or_else(|| self.udp_only.then(Impairment::default)),
-            stats: self.stats.map(|stats| match stats {
-                Stats::Table => StatsFormat::Table,
-                Stats::Json => StatsFormat::Json,
-            }),
+            stats: self.stats,
             record: self.record.clone(),
             explain: self.explain,
         })

@@ -1,13 +1,10 @@
 //! The command lines of programs with several members.
 
-use super::format::{Format, format};
 use adverb_results::Opcode;
 use adverb_units::{Bytes, Span};
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{Args, ValueEnum};
 
-use super::out::OutArgs;
-use super::path::PathArgs;
-use super::place::{DeviceArgs, PlaceArgs};
+use super::target::TargetArgs;
 use super::value::{count, duration, rate, word_of};
 
 /// Measure a sequencer: unique numbers for many clients, by RPC or by FETCH_ADD
@@ -220,12 +217,6 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "N", value_parser = count::<u32, _>(1..=1024))]
     pub(crate) machines: Option<u32>,
 
-    #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-
-    #[command(flatten)]
-    pub(crate) place: PlaceArgs,
-
     /// Measure for this long, after a quarter of it to warm up: seconds (10), or with a unit (500ms)
     /// [default: 1s; of a model 1ms, in virtual time]
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -236,22 +227,13 @@ pub(crate) struct ClientArgs {
     pub(crate) repetitions: u32,
 
     #[command(flatten)]
-    pub(crate) path: PathArgs,
-
-    #[command(flatten)]
-    pub(crate) out: OutArgs,
-
-    /// A JSON record for each point on stdout instead of the table
-    #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
-    pub(crate) format: Format,
+    pub(crate) on: TargetArgs,
 }
 
 impl ClientArgs {
     /// Returns the number of machines besides the first one: as typed, or as there are other hosts.
     pub(crate) fn machines(&self) -> u32 {
-        let hosts = self.place.peer.len() + self.device.all().len();
-        self.machines
-            .unwrap_or(hosts.saturating_sub(1).max(1) as u32)
+        self.machines.unwrap_or_else(|| self.on.other_hosts())
     }
 }
 

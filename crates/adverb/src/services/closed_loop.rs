@@ -1,6 +1,7 @@
 //! `adverb closed-loop`: one-sided requests to passive members.
 
 use adverb_launch::Usage;
+use adverb_measure::JobCell;
 use adverb_patterns::Job;
 use adverb_units::Bytes;
 use adverb_workload::pair::ATOMIC_SIZE;
@@ -10,7 +11,7 @@ use adverb_workload::pattern::{
 use serde_json::json;
 
 use super::check::{AS_OUTSTANDING, check_counts, check_memory, posting};
-use super::start::{Cell, RD_ATOMIC, measure, schedule};
+use super::start::{RD_ATOMIC, measure, schedule};
 use super::words::{with_common, words};
 use crate::args::ClosedLoopArgs;
 use crate::request::DEFAULT_SIZE;
@@ -23,7 +24,7 @@ pub(crate) fn closed_loop(points: &[ClosedLoopArgs]) -> anyhow::Result<()> {
     measure(points.iter().map(cell), &points[0].clients)
 }
 
-fn cell(args: &ClosedLoopArgs) -> anyhow::Result<Cell> {
+fn cell(args: &ClosedLoopArgs) -> anyhow::Result<JobCell> {
     let (clients, qps) = (&args.clients, args.posting.qps);
     let payload = payload(args)?;
     check_inline(args)?;
@@ -35,7 +36,7 @@ fn cell(args: &ClosedLoopArgs) -> anyhow::Result<Cell> {
     });
     let params = with_common(params, posting, qps, clients);
     let title = format!("{} of {payload}, {}", args.op, words(posting, qps, clients));
-    Ok(Cell::new("closed-loop", &params, title, job))
+    Ok(JobCell::new("closed-loop", &params, title, job))
 }
 
 /// Returns the pattern: the members, and the requests that each posts to its peers.
@@ -67,7 +68,7 @@ fn pattern(args: &ClosedLoopArgs, payload: Bytes, posting: Posting) -> anyhow::R
     };
     let pattern = Pattern::outbound(Transport::Rc, &load, shape);
     Ok(Pattern {
-        path: clients.path.options()?,
+        path: clients.on.path.options()?,
         ..pattern
     })
 }

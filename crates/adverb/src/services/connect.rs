@@ -1,13 +1,14 @@
 //! `adverb connect`: the life of connections.
 
 use adverb_launch::{DeviceChoice, Usage};
+use adverb_measure::JobCell;
 use adverb_patterns::{Connect, Job, Step};
 use adverb_results::{DeviceKind, Record, Transport};
 use adverb_units::{MessageRate, Span};
 use adverb_verbs::{PageKind, PathOptions, RetryCount};
 use serde_json::json;
 
-use super::start::{Cell, Setting, measure_as};
+use super::start::{Setting, measure_as};
 use super::words::counted;
 use crate::args::ConnectArgs;
 use crate::request;
@@ -17,24 +18,21 @@ use crate::sink::Table;
 pub(crate) fn connect(points: &[ConnectArgs]) -> anyhow::Result<()> {
     let args = &points[0];
     let setting = Setting {
-        device: &args.device,
-        place: &args.place,
-        out: &args.out,
-        format: args.format,
+        on: &args.on,
         repetitions: 1,
         duration: Span::ZERO,
     };
     measure_as(points.iter().map(cell), &setting, |title| Life { title })
 }
 
-fn cell(args: &ConnectArgs) -> anyhow::Result<Cell> {
+fn cell(args: &ConnectArgs) -> anyhow::Result<JobCell> {
     if args.rnr_retry == Some(RetryCount::MAX) {
         let reason = "--rnr-retry 7: 7 means without end, so that nothing fails; expected 0 to 6";
         return Err(Usage(reason.to_owned()).into());
     }
     let transport = transport(args)?;
     let region = args.size.unwrap_or(Connect::LEAST_REGION);
-    let pages = args.pages.map(PageKind::from);
+    let pages = args.pages;
     let job = Connect {
         transport,
         connections: args.connections,
@@ -44,7 +42,7 @@ fn cell(args: &ConnectArgs) -> anyhow::Result<Cell> {
         pages,
         path: PathOptions {
             rnr_retries: args.rnr_retry,
-            ..args.path.options()?
+            ..args.on.path.options()?
         },
     };
     let mut params = json!({
@@ -75,12 +73,12 @@ fn cell(args: &ConnectArgs) -> anyhow::Result<Cell> {
         },
     };
     let title = format!("{title}, {messages}, {memory}");
-    Ok(Cell::new("connect", &params, title, Job::Connect(job)))
+    Ok(JobCell::new("connect", &params, title, Job::Connect(job)))
 }
 
 /// Returns RC, or TCP if that is asked for or the device has nothing else. Refuses what TCP does not have.
 fn transport(args: &ConnectArgs) -> Result<Transport, Usage> {
-    let device = args.device.choice();
+    let device = args.on.device.choice();
     let transport = request::transport(&device, args.transport)?;
     if transport != Transport::Tcp {
         return Ok(transport);

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use adverb_launch::{DeviceChoice, Usage};
+use adverb_measure::JobCell;
 use adverb_patterns::{Job, Multicast};
 use adverb_results::{Record, Values};
 use adverb_units::{MessageRate, Span};
@@ -10,7 +11,7 @@ use adverb_verbs::Gid;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::start::{Cell, Setting, measure_as};
+use super::start::{Setting, measure_as};
 use super::words::counted;
 use crate::args::{McastArgs, McastSide};
 use crate::sink::Table;
@@ -22,10 +23,7 @@ pub(crate) fn mcast(points: &[McastArgs]) -> Result<()> {
         .iter()
         .filter_map(|args| Some(interval(args)? * args.messages));
     let setting = Setting {
-        device: &args.device,
-        place: &args.place,
-        out: &args.out,
-        format: args.format,
+        on: &args.on,
         repetitions: 1,
         duration: longest.max().unwrap_or_default(),
     };
@@ -39,7 +37,7 @@ fn interval(args: &McastArgs) -> Option<Span> {
 
 /// Refuses what no device can do. Returns the group.
 fn checked_group(args: &McastArgs) -> Result<Gid, Usage> {
-    let device = args.device.choice();
+    let device = args.on.device.choice();
     if let DeviceChoice::Model(_) = device {
         return Err(Usage(format!(
             "{device}: a model's switches make no copies, so it has no multicast; use soft@ADDR or verbs:NAME"
@@ -84,13 +82,13 @@ fn checked_group(args: &McastArgs) -> Result<Gid, Usage> {
     Ok(gid)
 }
 
-fn cell(args: &McastArgs) -> Result<Cell> {
+fn cell(args: &McastArgs) -> Result<JobCell> {
     let gid = checked_group(args)?;
     let group = args.group();
     let job = Multicast {
         group: gid,
         subscribers: args.subscribers,
-        machines: args.machines(),
+        machines: args.on.other_hosts(),
         churn: args.churn,
         messages: args.messages,
         size: args.size,
@@ -101,7 +99,7 @@ fn cell(args: &McastArgs) -> Result<Cell> {
             McastSide::Publish => 0,
             McastSide::Subscribe => 1,
         },
-        path: args.path.options()?,
+        path: args.on.path.options()?,
     };
     let params = json!({
         "group": group.to_string(), "subscribers": args.subscribers, "size_bytes": args.size,
@@ -116,7 +114,7 @@ fn cell(args: &McastArgs) -> Result<Cell> {
         counted(args.receives, "receive"),
         args.completion,
     );
-    Ok(Cell::new("mcast", &params, title, Job::Multicast(job)))
+    Ok(JobCell::new("mcast", &params, title, Job::Multicast(job)))
 }
 
 fn counted_long(messages: u64) -> String {

@@ -9,6 +9,7 @@ mod start;
 mod words;
 
 use adverb_launch::Usage;
+use adverb_measure::JobCell;
 use adverb_patterns::{
     Asking, Clients, Items, Job, MAX_BATCH, OneSided, OneSidedClients, Pace, Puts, Remote, Rpc,
     Service, Serving, StoreLoad,
@@ -28,7 +29,7 @@ use check::{
 pub(crate) use closed_loop::closed_loop;
 pub(crate) use connect::connect;
 pub(crate) use mcast::mcast;
-use start::{Cell, RD_ATOMIC, measure, schedule};
+use start::{RD_ATOMIC, measure, schedule};
 use words::{counted, with_common, word, words};
 
 /// Maximum size of values and records in bytes.
@@ -46,7 +47,7 @@ pub(crate) fn kv(points: &[KvArgs]) -> anyhow::Result<()> {
     measure(points.iter().map(kv_cell), &points[0].clients)
 }
 
-fn sequencer_cell(args: &SequencerArgs) -> anyhow::Result<Cell> {
+fn sequencer_cell(args: &SequencerArgs) -> anyhow::Result<JobCell> {
     let (name, clients) = ("sequencer", &args.clients);
     let params = json!({ "by": word(&args.by) });
     let asking = match args.by {
@@ -61,7 +62,7 @@ fn sequencer_cell(args: &SequencerArgs) -> anyhow::Result<Cell> {
     served(name, params, service, &args.server, clients)
 }
 
-fn kv_cell(args: &KvArgs) -> anyhow::Result<Cell> {
+fn kv_cell(args: &KvArgs) -> anyhow::Result<JobCell> {
     if !(1..=MAX_VALUE).contains(&args.value.get()) {
         let (given, max) = (args.value, Bytes::new(MAX_VALUE));
         return Err(Usage(format!("--value {given}: expected 1 B to {max}")).into());
@@ -135,7 +136,7 @@ fn served(
     service: Service,
     server: &ServerArgs,
     clients: &ClientArgs,
-) -> anyhow::Result<Cell> {
+) -> anyhow::Result<JobCell> {
     check_counts(clients, server.posting)?;
     check_cores(server.cores, clients.clients)?;
     if let Service::Store(store) = service {
@@ -166,7 +167,7 @@ fn served(
             timing: Timing::Each,
             seed: 1,
         },
-        path: clients.path.options()?,
+        path: clients.on.path.options()?,
     };
     params["server_cores"] = server.cores.into();
     params["offered_per_s"] = server.rate.into();
@@ -179,7 +180,7 @@ fn served(
     };
     let title = format!("{way}, {server_cores}, {title}");
     let job = Job::Rpc(rpc, schedule(clients));
-    Ok(Cell::new(name, &params, title, job))
+    Ok(JobCell::new(name, &params, title, job))
 }
 
 /// Returns a cell for a service in memory that clients access with one-sided operations.
@@ -189,7 +190,7 @@ fn onesided(
     remote: Remote,
     posts: PostingArgs,
     clients: &ClientArgs,
-) -> anyhow::Result<Cell> {
+) -> anyhow::Result<JobCell> {
     check_counts(clients, posts)?;
     let posting = posting(posts, clients.outstanding, AS_OUTSTANDING)?;
     let program = OneSided {
@@ -204,7 +205,7 @@ fn onesided(
             timing: Timing::Each,
             seed: 1,
         },
-        path: clients.path.options()?,
+        path: clients.on.path.options()?,
     };
     let mut params = with_common(params, posting, posts.qps, clients);
     let mut who = "without a server's CPU".to_owned();
@@ -216,5 +217,5 @@ fn onesided(
     }
     let title = format!("{who}, {}", words(posting, posts.qps, clients));
     let job = Job::OneSided(program, schedule(clients));
-    Ok(Cell::new(name, &params, title, job))
+    Ok(JobCell::new(name, &params, title, job))
 }

@@ -1,11 +1,8 @@
 //! Parameters of a program with several members, as text and as JSON.
 
 use adverb_patterns::Posting;
-use adverb_results::Values;
-use adverb_units::Span;
-use adverb_verbs::{AckTimeout, PathMtu, PathOptions, RetryCount};
 use clap::ValueEnum;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::args::ClientArgs;
 
@@ -27,24 +24,6 @@ pub(super) fn with_common(
     params["qps"] = qps.into();
     params["batch"] = list(posting).into();
     params
-}
-
-/// Returns the chosen options of the path by their names in records.
-pub(super) fn of_path(path: &PathOptions) -> Values {
-    let all = json!({
-        "path_mtu_bytes": path.path_mtu.map(PathMtu::bytes),
-        "ack_timeout_ns": path.ack_timeout.and_then(AckTimeout::span).map(Span::as_ns),
-        "retry_cnt": path.retries.map(RetryCount::get),
-        "rnr_retry_cnt": path.rnr_retries.map(RetryCount::get),
-        "traffic_class": path.traffic_class,
-        "service_level": path.service_level,
-        "rate": path.rate,
-        "api": path.api,
-        "impairment": path.impairment,
-    });
-    let mut asked = all.as_object().cloned().unwrap_or_default();
-    asked.retain(|_, value| !value.is_null());
-    asked
 }
 
 pub(super) fn list(posting: Posting) -> u32 {

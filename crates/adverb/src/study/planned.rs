@@ -4,13 +4,13 @@ use std::collections::HashSet;
 
 use adverb_experiments::{FigureId, Limits, Plan, Unfilled};
 use adverb_launch::{DeviceChoice, DeviceInfo, Peer, Usage};
+use adverb_measure::Meta;
 use adverb_results::Impairment;
 use adverb_units::Span;
 use adverb_verbs::LinkRate;
 use adverb_workload::pair::{CellSpec, Length};
 
 use crate::args::{PlaceArgs, StudyArgs};
-use crate::folder::Meta;
 
 /// Virtual time that a cell measures on a model, instead of the quick study's 0.27 s on a real device: virtual
 /// time has no noise.

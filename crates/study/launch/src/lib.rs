@@ -8,6 +8,7 @@
 //!   [`run_roles`] is the main function of a process of roles;
 //! * [`Peer`]: another host, where [`serve`] runs as `adverb serve`, or one of the [`Ranks`] of this job;
 //! * [`place()`]: assigns hosts to roles;
+//! * [`UnmodifiedProgram`], [`Variables`]: a program of somebody else that gets the user-space device;
 //! * [`DeviceChoice`], [`DeviceInfo`]: devices by name, and their limits.
 //!
 //! Messages between roles pass through a star. Each process of roles has one socket to its parent, and each
@@ -31,6 +32,7 @@ mod role;
 mod run;
 mod space;
 mod text;
+mod unmodified;
 mod virtual_time;
 
 pub use adverb_ibverbs::GidChoice;
@@ -50,4 +52,5 @@ pub use role::run_roles;
 pub use run::{Failure, Launcher, RoleRun, Run, RunError};
 pub use space::{NotRun, take_what_does_not_fit};
 pub use text::{Usage, one_line, printable};
+pub use unmodified::{CannotRun, UnmodifiedProgram, Variables};
 pub use virtual_time::{VirtualLimits, VirtualRun, run_in_virtual_time};

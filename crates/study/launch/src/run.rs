@@ -212,7 +212,6 @@ impl Launcher {
         Ok(watch.result::<P>(&roles, (&hosts, &devices), patience))
     }
 
-    /// Refuses programs that cannot run here.
     /// Refuses a program that cannot run on these hosts, before anything runs.
     ///
     /// # Errors

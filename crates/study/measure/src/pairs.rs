@@ -1,8 +1,9 @@
-//! Runs a cell and makes its record: parameters, results and provenance.
+//! Runs cells of `ping` and `blast` and makes their records: parameters, results and provenance.
 
 use adverb_host::now_rfc3339;
 use adverb_launch::{
-    Details, DeviceChoice, DeviceInfo, Interrupt, RoleRun, Run, RunError, Stop, in_order,
+    Details, DeviceChoice, DeviceInfo, Event, Interrupt, Log, RoleRun, Run, RunError, Stop,
+    in_order,
 };
 use adverb_results::{
     Counters, DeviceRef, Impairment, Outcome, PairRecord, Params, Provenance, Record, SCHEMA, Site,
@@ -10,15 +11,14 @@ use adverb_results::{
 use adverb_workload::pair::{CellResult, CellSpec, Length};
 use anyhow::{Context, bail};
 
-use crate::hosts::Bed;
-use crate::terminal;
+use crate::backend::{Backend, failed};
 
 /// Measures cells on one backend.
-pub(crate) struct Recorder {
+pub struct Recorder {
     usual: Medium,
     /// For cells with injected faults, if the two sides otherwise share memory.
     wire: Option<Medium>,
-    bed: Bed,
+    backend: Backend,
 }
 
 /// A measured device.
@@ -48,7 +48,7 @@ impl Medium {
 }
 
 /// Outcome of a cell.
-pub(crate) enum Measured {
+pub enum Measured {
     /// It ended, with success or not.
     Record(Box<PairRecord>),
     /// The user interrupted it.
@@ -62,31 +62,35 @@ impl Recorder {
     ///
     /// # Errors
     /// The device cannot be opened.
-    pub(crate) fn new(bed: Bed, cells: &[CellSpec]) -> anyhow::Result<Self> {
+    pub fn new(backend: Backend, cells: &[CellSpec], log: Log) -> anyhow::Result<Self> {
         let mut wire = None;
-        let usual = match &bed {
-            Bed::Hosts(launcher) if launcher.is_within_memory() => {
+        let usual = match &backend {
+            Backend::Hosts(launcher) if launcher.is_within_memory() => {
                 let device = launcher.device();
                 let impaired = cells
                     .iter()
                     .filter(|spec| spec.params.path.impairment.is_some());
                 let impaired = impaired.count();
                 if impaired < cells.len() {
-                    terminal::warn(&format!(
+                    log(Event::Warning(format!(
                         "both sides are at {device} and share memory: this measures the local port, as device soft; for UDP, run `adverb serve` at another address and name it with --peer, or add --loss 0"
-                    ));
+                    )));
                 }
                 if impaired > 0 {
                     wire = Some(Medium::of(DeviceInfo::query(&device)?, Whose::Sides));
                 }
                 Medium::of(DeviceInfo::query(&DeviceChoice::SOFT)?, Whose::Asked)
             }
-            Bed::Hosts(launcher) => {
+            Backend::Hosts(launcher) => {
                 Medium::of(DeviceInfo::query(&launcher.device())?, Whose::Sides)
             }
-            Bed::Model(hardware) => Medium::of(DeviceInfo::of_model(hardware)?, Whose::Asked),
+            Backend::Model(hardware) => Medium::of(DeviceInfo::of_model(hardware)?, Whose::Asked),
         };
-        Ok(Recorder { usual, wire, bed })
+        Ok(Recorder {
+            usual,
+            wire,
+            backend,
+        })
     }
 
     /// Returns the device on which a cell with these faults is measured.
@@ -96,14 +100,14 @@ impl Recorder {
     }
 
     /// Whether a record was measured on this device; for a model, also with the same parameters.
-    pub(crate) fn is_of(&self, record: &Record) -> bool {
+    pub fn is_of(&self, record: &Record) -> bool {
         let impairment = record.params.get("impairment").cloned();
         let impairment: Option<Impairment> =
             impairment.and_then(|asked| serde_json::from_value(asked).ok());
         let medium = self.medium(impairment.as_ref());
-        let is_same = match self.bed {
-            Bed::Hosts(_) => true,
-            Bed::Model(_) => record.provenance.active.device == medium.site.device,
+        let is_same = match self.backend {
+            Backend::Hosts(_) => true,
+            Backend::Model(_) => record.provenance.active.device == medium.site.device,
         };
         is_same && record.device == medium.device
     }
@@ -114,13 +118,13 @@ impl Recorder {
     /// # Errors
     /// Errors of `body`. The function that it gets fails if the processes of a cell cannot be started or
     /// watched.
-    pub(crate) fn in_order<T>(
+    pub fn in_order<T>(
         &mut self,
         cells: &[CellSpec],
         interrupt: &Interrupt,
         body: impl FnOnce(&mut dyn FnMut() -> anyhow::Result<Measured>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        if let Bed::Model(hardware) = &self.bed {
+        if let Backend::Model(hardware) = &self.backend {
             let work = |spec: &CellSpec, stop: &Stop| {
                 let is_over = || interrupt.raised() || stop.is_set();
                 let started = now_rfc3339();
@@ -142,14 +146,14 @@ impl Recorder {
     /// Runs a cell on two processes.
     fn measure(&mut self, spec: &CellSpec, interrupt: &Interrupt) -> anyhow::Result<Measured> {
         let started = now_rfc3339();
-        let Bed::Hosts(launcher) = &mut self.bed else {
+        let Backend::Hosts(launcher) = &mut self.backend else {
             bail!("{} has no processes", self.usual.device);
         };
         let run = match launcher.run(spec, spec.patience().into(), interrupt) {
             Ok(run) => run,
             Err(RunError::Interrupted) => return Ok(Measured::Interrupted),
             Err(RunError::Unreachable(reason)) => return Ok(Measured::NoPeer(reason)),
-            Err(error) => return Err(crate::hosts::failed(error)),
+            Err(error) => return Err(failed(error)),
         };
         Ok(self.measured(spec, started, run))
     }
@@ -173,7 +177,7 @@ impl Recorder {
 
     /// Returns the site of a passive side at a peer, with its device's name if that differs.
     fn passive_site(&self, medium: &Medium, said: Details) -> Option<Site> {
-        let welcome = self.bed.peers().first()?.welcome();
+        let welcome = self.backend.peers().first()?.welcome();
         let mut site = welcome.site.clone();
         site.device.extend(said);
         if welcome.device != medium.device {
@@ -184,7 +188,7 @@ impl Recorder {
     }
 
     fn provenance(&self, spec: &CellSpec, started: String, said: (Details, Details)) -> Provenance {
-        let is_reversed = spec.params.traffic.reversed && !self.bed.peers().is_empty();
+        let is_reversed = spec.params.traffic.reversed && !self.backend.peers().is_empty();
         let medium = self.medium(spec.params.path.impairment.as_ref());
         let (active, passive) = match (medium.details, is_reversed) {
             (Whose::Asked, _) => Default::default(),
@@ -193,14 +197,14 @@ impl Recorder {
             (Whose::Sides, true) => (said.1, said.0),
         };
         let mut site = medium.site.clone();
-        if matches!(self.bed, Bed::Hosts(_)) && self.bed.peers().is_empty() {
+        if matches!(self.backend, Backend::Hosts(_)) && self.backend.peers().is_empty() {
             site.device.extend(of_the_other_side(&active, &passive));
         }
         site.device.extend(active);
         let (here, there) = (site, self.passive_site(medium, passive));
         match there {
-            Some(there) if is_reversed => self.bed.provenance(started, there, Some(here)),
-            there => self.bed.provenance(started, here, there),
+            Some(there) if is_reversed => self.backend.provenance(started, there, Some(here)),
+            there => self.backend.provenance(started, here, there),
         }
     }
 }

@@ -13,20 +13,8 @@ use rustix::fs::StatVfsMountFlags;
 
 /// The file name of the library.
 const NAME: &str = "libadverb_preload.so";
-/// The section of the program that contains the library, in optimised builds.
+/// The section of `adverb` that contains the library, in optimised builds.
 const SECTION: &str = ".adverb.preload";
-
-// The library as a section that is not loaded into memory. Cargo builds a dependency's cdylib before the program
-// that is compiled here, to this path.
-#[cfg(embed_preload)]
-#[allow(unsafe_code)]
-mod embedded {
-    std::arch::global_asm!(
-        ".pushsection .adverb.preload,\"\",@progbits",
-        concat!(".incbin \"", env!("ADVERB_PRELOAD_LIBRARY"), "\""),
-        ".popsection"
-    );
-}
 
 /// Returns the path of the library.
 ///

@@ -1,30 +1,36 @@
 //! `adverb run` and `adverb env`: give an unmodified program the user-space device, by a preloaded library.
 
-mod library;
-mod program;
-mod variables;
-
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-pub(crate) use program::CannotRun;
-use program::Program;
-use variables::Variables;
+use adverb_launch::{CannotRun, UnmodifiedProgram, Variables};
 
-use crate::args::{EnvArgs, RunArgs};
+use crate::args::{EnvArgs, NicArgs, RunArgs};
 use crate::terminal;
+
+// The library as a section that is not loaded into memory. Cargo builds a dependency's cdylib before the program
+// that is compiled here, to this path.
+#[cfg(embed_preload)]
+#[allow(unsafe_code)]
+mod embedded {
+    std::arch::global_asm!(
+        ".pushsection .adverb.preload,\"\",@progbits",
+        concat!(".incbin \"", env!("ADVERB_PRELOAD_LIBRARY"), "\""),
+        ".popsection"
+    );
+}
 
 /// `adverb run`: replaces this process by the program. Returns only on an error.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<std::convert::Infallible> {
     let (name, arguments) = args.program.split_first().expect("PROGRAM is required");
-    let program = Program::find(name, std::env::var_os("PATH"))?;
+    let program = UnmodifiedProgram::find(name, std::env::var_os("PATH"))?;
     if let Some(warning) = &program.warning {
         terminal::warn(warning);
     }
-    let variables = Variables::of(&args.nic)?;
+    let variables = variables(&args.nic)?;
     let mut command = Command::new(&program.path);
     command.arg0(name).args(arguments).envs(variables.all());
     let error = command.exec();
@@ -33,7 +39,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<std::convert::Infallible> {
 
 /// `adverb env`: prints the variables as commands of a shell.
 pub(crate) fn env(args: &EnvArgs) -> anyhow::Result<()> {
-    let variables = Variables::of(&args.nic)?;
+    let variables = variables(&args.nic)?;
     let mut out = terminal::stdout();
     for (name, value) in variables.all() {
         out.write_all(format!("export {name}=").as_bytes())?;
@@ -41,6 +47,10 @@ pub(crate) fn env(args: &EnvArgs) -> anyhow::Result<()> {
         out.write_all(b"\n")?;
     }
     Ok(out.flush()?)
+}
+
+fn variables(nic: &NicArgs) -> anyhow::Result<Variables> {
+    Variables::of(&nic.settings()?, nic.pcap.as_deref())
 }
 
 /// Returns a word of the POSIX shell with this value.

@@ -22,11 +22,11 @@ const NOT_STARTED: u8 = 126;
 /// Why a program is not started.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot run {}: {reason}", .path.display())]
-pub(crate) struct CannotRun {
+pub struct CannotRun {
     path: PathBuf,
     reason: String,
     /// The exit status of `adverb`.
-    pub(crate) status: u8,
+    pub status: u8,
 }
 
 impl CannotRun {
@@ -38,7 +38,8 @@ impl CannotRun {
         }
     }
 
-    pub(super) fn not_started(path: &Path, reason: &dyn ToString) -> Self {
+    /// The program was found, but cannot be started for this reason.
+    pub fn not_started(path: &Path, reason: &dyn ToString) -> Self {
         CannotRun {
             path: path.to_owned(),
             reason: reason.to_string(),
@@ -49,15 +50,19 @@ impl CannotRun {
 
 /// A program that can be started.
 #[derive(Debug)]
-pub(super) struct Program {
-    pub(super) path: PathBuf,
+pub struct UnmodifiedProgram {
+    /// Its file.
+    pub path: PathBuf,
     /// Why the dynamic linker may ignore the library.
-    pub(super) warning: Option<String>,
+    pub warning: Option<String>,
 }
 
-impl Program {
+impl UnmodifiedProgram {
     /// Finds `name` as a shell does, and checks that the library can be preloaded.
-    pub(super) fn find(name: &OsStr, search: Option<OsString>) -> Result<Self, CannotRun> {
+    ///
+    /// # Errors
+    /// There is no such program, or no library can be preloaded into it.
+    pub fn find(name: &OsStr, search: Option<OsString>) -> Result<Self, CannotRun> {
         let path = located(name, search)?;
         let failed = |e: io::Error| CannotRun::not_started(&path, &e);
         let meta = path.metadata().map_err(failed)?;
@@ -73,7 +78,7 @@ impl Program {
                 path.display()
             )
         });
-        Ok(Program { path, warning })
+        Ok(UnmodifiedProgram { path, warning })
     }
 }
 
@@ -187,13 +192,13 @@ mod tests {
         file(dirs[0].path(), "tool", b"", 0o644);
         let tool = file(dirs[1].path(), "tool", b"#!/bin/sh\n", 0o755);
         let search = || std::env::join_paths(dirs.iter().map(tempfile::TempDir::path)).unwrap();
-        let found = Program::find(OsStr::new("tool"), Some(search())).unwrap();
+        let found = UnmodifiedProgram::find(OsStr::new("tool"), Some(search())).unwrap();
         assert_eq!(found.path, tool);
         assert_eq!(found.warning, None);
         fs::remove_file(&tool).unwrap();
-        let refused = Program::find(OsStr::new("tool"), Some(search())).unwrap_err();
+        let refused = UnmodifiedProgram::find(OsStr::new("tool"), Some(search())).unwrap_err();
         assert_eq!(refused.status, 126, "{refused}");
-        let refused = Program::find(OsStr::new("tol"), Some(search())).unwrap_err();
+        let refused = UnmodifiedProgram::find(OsStr::new("tol"), Some(search())).unwrap_err();
         assert_eq!(refused.status, 127, "{refused}");
     }
 
@@ -203,7 +208,7 @@ mod tests {
         let own = fs::read("/proc/self/exe").unwrap();
         let refused = |name: &str, content: &[u8]| {
             let path = file(dir.path(), name, content, 0o755);
-            Program::find(path.as_os_str(), None)
+            UnmodifiedProgram::find(path.as_os_str(), None)
                 .unwrap_err()
                 .to_string()
         };

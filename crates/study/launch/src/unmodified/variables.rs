@@ -4,39 +4,41 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
-use adverb_softnic::{CAPTURE_VARIABLE, RECORD_VARIABLE, create_capture};
+use adverb_softnic::{CAPTURE_VARIABLE, RECORD_VARIABLE, Settings, create_capture};
 use anyhow::Context as _;
 
 use super::library;
-use crate::args::NicArgs;
 
 /// Libraries that the dynamic linker loads first.
 const PRELOAD: &str = "LD_PRELOAD";
 
 /// Names and values.
 #[derive(Debug)]
-pub(super) struct Variables(Vec<(&'static str, OsString)>);
+pub struct Variables(Vec<(&'static str, OsString)>);
 
 impl Variables {
-    /// Returns the variables for these devices. Creates the capture, if one is wanted.
-    pub(super) fn of(nic: &NicArgs) -> anyhow::Result<Self> {
+    /// Returns the variables for devices with these settings. Creates the capture, if one is wanted.
+    ///
+    /// # Errors
+    /// The library is missing, or the capture or the folder of the record cannot be created.
+    pub fn of(settings: &Settings, capture: Option<&Path>) -> anyhow::Result<Self> {
         let library = library::find()?;
         let earlier = std::env::var_os(PRELOAD).unwrap_or_default();
         let mut all = vec![(PRELOAD, preload(&library, &earlier))];
-        let settings = nic.settings()?.variables();
         all.extend(
             settings
+                .variables()
                 .into_iter()
                 .map(|(name, value)| (name, value.into())),
         );
-        if let Some(path) = &nic.pcap {
+        if let Some(path) = capture {
             let cannot = || format!("--pcap: cannot write {}", path.display());
             create_capture(path).with_context(cannot)?;
             // The program may change its directory.
             let path = path.canonicalize().with_context(cannot)?;
             all.push((CAPTURE_VARIABLE, path.into()));
         }
-        if let Some(folder) = &nic.record {
+        if let Some(folder) = &settings.record {
             let cannot = || format!("--record: cannot make the folder {}", folder.display());
             std::fs::create_dir_all(folder).with_context(cannot)?;
             let folder = folder.canonicalize().with_context(cannot)?;
@@ -45,7 +47,8 @@ impl Variables {
         Ok(Variables(all))
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
+    /// Returns them all.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
         self.0
             .iter()
             .map(|(name, value)| (*name, value.as_os_str()))

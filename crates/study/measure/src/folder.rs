@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use adverb_experiments::{FigureId, Profile, Unfilled};
 use adverb_host::{Busy, Machine, now_rfc3339};
-use adverb_launch::{DeviceChoice, NotRun, PeerAddress, Usage};
+use adverb_launch::{DeviceChoice, Event, Log, NotRun, PeerAddress, Usage};
 use adverb_report::claims::Assessment;
 use adverb_report::{Report, matrix::is_between_hosts};
 use adverb_results::{
@@ -19,61 +19,61 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 /// Name of the report.
-pub(crate) const REPORT_HTML: &str = "report.html";
+const REPORT_HTML: &str = "report.html";
 const STUDY_JSON: &str = "study.json";
 /// Layout of `study.json`.
 const SCHEMA: u32 = 1;
 
 /// Parameters and environment of a study: `study.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Meta {
+pub struct Meta {
     /// Layout, [`SCHEMA`].
     schema: u32,
     /// Version and revision of Adverb.
-    pub(crate) adverb: String,
+    pub adverb: String,
     /// The command line.
-    pub(crate) command: Vec<String>,
+    pub command: Vec<String>,
     /// How much is measured.
-    pub(crate) profile: Profile,
+    pub profile: Profile,
     /// Only these figures; all if empty.
-    pub(crate) only: Vec<FigureId>,
+    pub only: Vec<FigureId>,
     /// The device.
-    pub(crate) device: DeviceChoice,
+    pub device: DeviceChoice,
     /// Further devices, for figures that compare devices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) beside: Vec<DeviceChoice>,
+    pub beside: Vec<DeviceChoice>,
     /// The server of the passive side; `None` if both sides run here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) peer: Option<PeerAddress>,
+    pub peer: Option<PeerAddress>,
     /// Options of the path.
     #[serde(flatten)]
-    pub(crate) path: PathOptions,
+    pub path: PathOptions,
     /// Speeds of links that are compared; all if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) rates: Vec<LinkRate>,
+    pub rates: Vec<LinkRate>,
     /// Name of the study in its records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) label: Option<String>,
+    pub label: Option<String>,
     /// Ids of the planned cells, in order.
-    pub(crate) planned: Vec<String>,
+    pub planned: Vec<String>,
     /// Host, kernel, CPU.
-    pub(crate) machine: Machine,
+    pub machine: Machine,
     /// Start, RFC 3339, UTC.
-    pub(crate) started: String,
+    pub started: String,
     /// Load by other programs when cells were measured; `None` if negligible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) busy: Option<Busy>,
+    pub busy: Option<Busy>,
     /// Planned cells that were not run, and why; `None` if all were run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) not_run: Option<NotRun>,
+    pub not_run: Option<NotRun>,
     /// Figures that were asked for and that the device cannot fill, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) unfilled: Vec<Unfilled>,
+    pub unfilled: Vec<Unfilled>,
 }
 
 impl Meta {
     /// Describes a study that begins now; its cells are not known yet.
-    pub(crate) fn new(
+    pub fn new(
         profile: Profile,
         only: &[FigureId],
         device: DeviceChoice,
@@ -122,7 +122,7 @@ impl Meta {
 }
 
 /// A study's folder, locked for this process until dropped.
-pub(crate) struct Folder {
+pub struct Folder {
     path: PathBuf,
     /// Holds the lock.
     _lock: File,
@@ -130,7 +130,7 @@ pub(crate) struct Folder {
 
 impl Folder {
     /// Creates and locks the folder; refuses one that another study is writing.
-    pub(crate) fn claim(path: &Path) -> anyhow::Result<Self> {
+    pub fn claim(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         fs::create_dir_all(path).with_context(|| {
             format!("cannot make the folder {shown}: choose another one with --out")
@@ -148,19 +148,19 @@ impl Folder {
     }
 
     /// Reads the parameters of the study that is resumed.
-    pub(crate) fn meta(&self) -> anyhow::Result<Meta> {
+    pub fn meta(&self) -> anyhow::Result<Meta> {
         Meta::read(&self.path)
     }
 
     /// Writes `study.json`.
-    pub(crate) fn write_meta(&self, meta: &Meta) -> anyhow::Result<()> {
+    pub fn write_meta(&self, meta: &Meta) -> anyhow::Result<()> {
         let mut text = serde_json::to_vec_pretty(meta)?;
         text.push(b'\n');
         replace(&self.path.join(STUDY_JSON), &text)
     }
 
     /// Creates the file of records; refuses a folder that already contains records.
-    pub(crate) fn start(&self) -> anyhow::Result<Writer> {
+    pub fn start(&self) -> anyhow::Result<Writer> {
         let path = self.results();
         if fs::metadata(&path).is_ok_and(|m| m.len() > 0) {
             let out = self.path.display();
@@ -172,20 +172,23 @@ impl Folder {
     }
 
     /// Opens the file of records for appending; also returns its records, each pass of a cell separately.
-    pub(crate) fn resume(&self) -> anyhow::Result<(Writer, Vec<Record>)> {
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn resume(&self, log: Log) -> anyhow::Result<(Writer, Vec<Record>)> {
         let (writer, outcome) = Writer::resume(&self.results())?;
         if let Some(cut) = &outcome.warning {
-            crate::terminal::warn(&format!(
+            log(Event::Warning(format!(
                 "{}:{}: the last record was cut while it was written: it is measured again",
                 cut.path.display(),
                 cut.line
-            ));
+            )));
         }
         Ok((writer, outcome.records))
     }
 
     /// Returns the folder's path.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
@@ -196,7 +199,7 @@ impl Folder {
 
 /// How the measurement of a folder's records ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub enum Ending {
     /// With the last cell, or unknown.
     Whole,
     /// Before the last cell.
@@ -204,7 +207,7 @@ pub(crate) enum Ending {
 }
 
 /// Writes the report and the table of the records in a folder.
-pub(crate) fn render(dir: &Path, ending: Ending) -> anyhow::Result<Rendered> {
+pub fn render(dir: &Path, ending: Ending) -> anyhow::Result<Rendered> {
     let (records, mut warnings) = read(dir, "this")?;
     let mut csv = Vec::new();
     write_csv(&records, &mut csv).context("cannot make the table")?;
@@ -230,7 +233,7 @@ pub(crate) fn render(dir: &Path, ending: Ending) -> anyhow::Result<Rendered> {
 }
 
 /// Writes one report of the records in several folders.
-pub(crate) fn render_together(dirs: &[PathBuf], out: &Path) -> anyhow::Result<Rendered> {
+pub fn render_together(dirs: &[PathBuf], out: &Path) -> anyhow::Result<Rendered> {
     let (mut records, mut warnings) = (Vec::new(), Vec::new());
     for dir in dirs {
         let (found, wrong) = read(dir, &dir.display().to_string())?;
@@ -255,7 +258,7 @@ pub(crate) fn render_together(dirs: &[PathBuf], out: &Path) -> anyhow::Result<Re
 }
 
 /// Reads the records of a folder, called `name` in the returned warnings.
-pub(crate) fn read(dir: &Path, name: &str) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
+pub fn read(dir: &Path, name: &str) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
     if !dir.is_dir() {
         bail!(
             "folder {} does not exist: name one that `adverb study` wrote",
@@ -291,13 +294,13 @@ pub(crate) fn read(dir: &Path, name: &str) -> anyhow::Result<(Vec<Record>, Vec<S
 }
 
 /// Returns the records of `ping` and `blast`, except for records between hosts, which are shown in a matrix.
-pub(crate) fn pairs(records: &[Record]) -> Vec<PairRecord> {
+pub fn pair_records(records: &[Record]) -> Vec<PairRecord> {
     let alone = records.iter().filter(|record| !is_between_hosts(record));
     alone.filter_map(PairRecord::of).collect()
 }
 
 fn write(records: &[Record], meta: &adverb_report::Meta, path: &Path) -> anyhow::Result<Rendered> {
-    let pairs = pairs(records);
+    let pairs = pair_records(records);
     let published = adverb_predict::published_points(&pairs);
     let report = Report::from_records(&pairs, meta, adverb_experiments::chapters())
         .with_published(&published)
@@ -316,18 +319,19 @@ fn write(records: &[Record], meta: &adverb_report::Meta, path: &Path) -> anyhow:
 }
 
 /// A report that was written.
-pub(crate) struct Rendered {
-    pub(crate) path: PathBuf,
+pub struct Rendered {
+    /// The report.
+    pub path: PathBuf,
     /// The findings as sentences.
-    pub(crate) findings: Vec<String>,
+    pub findings: Vec<String>,
     /// How many claims of the studies hold, a sentence for each study and device.
-    pub(crate) claims: Vec<String>,
+    pub claims: Vec<String>,
     /// Warnings for readers of the records.
-    pub(crate) warnings: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// Replaces a file atomically: readers see the old content or the new one.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let partial = path.with_file_name(format!(".{name}.partial"));
     let written = File::create(&partial)

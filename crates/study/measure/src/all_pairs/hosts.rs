@@ -4,20 +4,24 @@ use adverb_launch::{DeviceChoice, DeviceInfo, Launcher};
 use adverb_results::{DeviceRef, Site};
 
 /// A host, as records and tables name it.
-pub(super) struct Host {
+pub struct Host {
     /// Unique among the hosts.
-    pub(super) name: String,
-    pub(super) device: DeviceRef,
-    pub(super) site: Site,
+    pub name: String,
+    /// Its device.
+    pub device: DeviceRef,
+    /// Its machine, with details of the device.
+    pub site: Site,
 }
 
 /// All hosts: this one, with each device that was named, then the peers.
-pub(super) struct Hosts(Vec<Host>);
+pub struct Hosts(Vec<Host>);
 
 impl Hosts {
+    /// Returns the hosts of a launcher.
+    ///
     /// # Errors
     /// A device of this host cannot be opened.
-    pub(super) fn of(launcher: &Launcher, devices: &[DeviceChoice]) -> anyhow::Result<Self> {
+    pub fn of(launcher: &Launcher, devices: &[DeviceChoice]) -> anyhow::Result<Self> {
         let mut hosts = Vec::new();
         for (number, device) in devices.iter().enumerate() {
             let first = launcher.device();
@@ -36,16 +40,17 @@ impl Hosts {
     }
 
     /// A host by its number.
-    pub(super) fn get(&self, number: u32) -> &Host {
+    pub fn get(&self, number: u32) -> &Host {
         &self.0[number as usize]
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Host> {
+    /// Returns the hosts in the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = &Host> {
         self.0.iter()
     }
 
     /// The numbers of every two hosts, each two once, the lower number first.
-    pub(super) fn pairs(&self) -> impl Iterator<Item = (u32, u32)> + use<> {
+    pub fn pairs(&self) -> impl Iterator<Item = (u32, u32)> + use<> {
         let hosts = self.0.len() as u32;
         (0..hosts).flat_map(move |from| (from + 1..hosts).map(move |to| (from, to)))
     }

@@ -1,0 +1,169 @@
+//! Runs programs with several members and makes their records.
+
+use std::time::Duration;
+
+use adverb_host::now_rfc3339;
+use adverb_launch::{DeviceInfo, Interrupt, RunError, Usage, VirtualLimits};
+use adverb_patterns::Job;
+use adverb_results::{Outcome, Record, SCHEMA, Values};
+use adverb_units::Span;
+use adverb_verbs::{AckTimeout, PathMtu, PathOptions, RetryCount};
+use anyhow::anyhow;
+use serde_json::{Value, json};
+
+use crate::backend::{Backend, failed, in_shared_memory};
+
+/// One point of a program: the job, and the parameters for its record.
+pub struct JobCell {
+    program: &'static str,
+    /// Parameters of its record, by name.
+    pub params: Values,
+    /// Description for the table's title.
+    pub title: String,
+    /// The program to run.
+    pub job: Job,
+}
+
+impl JobCell {
+    /// Returns the point, with the options of the job's path among its parameters.
+    pub fn new(program: &'static str, params: &Value, title: String, job: Job) -> Self {
+        let mut params = params.as_object().cloned().unwrap_or_default();
+        params.extend(of_path(job.path()));
+        let faults = job.path().impairment;
+        let faults = faults.map(|faults| format!(", {faults}"));
+        JobCell {
+            program,
+            params,
+            title: title + &faults.unwrap_or_default(),
+            job,
+        }
+    }
+
+    /// Returns the id, equal for equal programs and parameters: `kv/by=rpc/value_bytes=32/…`.
+    pub fn id(&self) -> String {
+        let faults = self.job.path().impairment;
+        let faults = faults.map(|faults| faults.id()).unwrap_or_default();
+        let params = self.params.iter().filter(|(name, _)| *name != "impairment");
+        let words =
+            params.filter_map(|(name, value)| Some((name, adverb_results::word(Some(value))?)));
+        let id = words.fold(self.program.to_owned(), |id, (name, word)| {
+            format!("{id}/{name}={word}")
+        });
+        id + &faults
+    }
+}
+
+/// Returns the chosen options of the path by their names in records.
+fn of_path(path: &PathOptions) -> Values {
+    let all = json!({
+        "path_mtu_bytes": path.path_mtu.map(PathMtu::bytes),
+        "ack_timeout_ns": path.ack_timeout.and_then(AckTimeout::span).map(Span::as_ns),
+        "retry_cnt": path.retries.map(RetryCount::get),
+        "rnr_retry_cnt": path.rnr_retries.map(RetryCount::get),
+        "traffic_class": path.traffic_class,
+        "service_level": path.service_level,
+        "rate": path.rate,
+        "api": path.api,
+        "impairment": path.impairment,
+    });
+    let mut asked = all.as_object().cloned().unwrap_or_default();
+    asked.retain(|_, value| !value.is_null());
+    asked
+}
+
+/// Runs points and makes their records.
+pub struct JobRecorder {
+    backend: Backend,
+    info: DeviceInfo,
+    patience: Duration,
+}
+
+impl JobRecorder {
+    /// Returns a recorder for programs on the device of `info`, with the timeout `patience` for each run.
+    pub fn new(backend: Backend, info: DeviceInfo, patience: Duration) -> Self {
+        JobRecorder {
+            backend,
+            info,
+            patience,
+        }
+    }
+
+    /// Records that connected queue pairs do not use the UDP port of the device.
+    #[must_use]
+    pub fn within_memory(mut self) -> Self {
+        self.info.site.device.extend([in_shared_memory()]);
+        self
+    }
+
+    /// Returns what the programs run on.
+    pub fn backend(&self) -> &Backend {
+        &self.backend
+    }
+
+    /// Whether a record was measured on this device.
+    pub fn is_of(&self, record: &Record) -> bool {
+        record.device == self.info.reference
+    }
+
+    /// Runs a point and makes its record.
+    ///
+    /// # Errors
+    /// It failed, or was interrupted.
+    pub fn run(
+        &mut self,
+        cell: &JobCell,
+        pass: u32,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Record> {
+        let started = now_rfc3339();
+        let run = match &mut self.backend {
+            Backend::Hosts(launcher) => launcher.run(&cell.job, self.patience, interrupt),
+            Backend::Model(hardware) => {
+                let run = hardware.run(&cell.job, VirtualLimits::default(), &|| interrupt.raised());
+                run.ok_or(RunError::Interrupted)
+            }
+        };
+        let run = run.map_err(failed)?;
+        let reports = run.reports.map_err(|failure| match failure.is_usage {
+            true => Usage(failure.reason).into(),
+            false => anyhow!(failure.reason),
+        })?;
+        let outcome = cell.job.outcome(&reports)?;
+        let device = &self.info.reference;
+        let roles =
+            run.roles
+                .iter()
+                .zip(outcome.roles)
+                .map(|(role, done)| adverb_results::RoleRun {
+                    name: role.name.clone(),
+                    host: self.backend.host_name(role.host),
+                    device: (role.device != *device).then(|| role.device.to_string()),
+                    core: role.core,
+                    numa_node: role.numa_node,
+                    cpu: done.cpu,
+                    metrics: done.metrics,
+                });
+        let roles = roles.collect();
+        let counted = run.roles.into_iter();
+        let counted = counted.filter(|role| !role.counters.is_empty());
+        let peer = self.backend.peers().first();
+        let passive = peer.map(|peer| peer.welcome().site.clone());
+        Ok(Record {
+            schema: SCHEMA,
+            cell: cell.id(),
+            label: None,
+            pass: Some(pass),
+            figures: Vec::new(),
+            program: cell.program.to_owned(),
+            device: self.info.reference.clone(),
+            params: cell.params.clone(),
+            outcome: Outcome::Ok,
+            metrics: Some(outcome.metrics),
+            roles,
+            counters: counted.map(|role| (role.name, role.counters)).collect(),
+            provenance: self
+                .backend
+                .provenance(started, self.info.site.clone(), passive),
+        })
+    }
+}
