@@ -3,9 +3,9 @@
 use std::slice;
 
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Launcher, Mode, Usage};
-use adverb_measure::{Backend, Measured, Recorder};
+use adverb_measure::{Backend, Measured, Recorder, asked_values, kept};
 use adverb_results::{Outcome, PairRecord, Record, Values, merged};
-use adverb_workload::pair::{CellSpec, Request};
+use adverb_workload::pair::CellSpec;
 use anyhow::{anyhow, bail};
 
 use crate::args::{BlastArgs, MeasureArgs, PingArgs};
@@ -55,7 +55,7 @@ fn run(
     let interrupt = Interrupt::listen()?;
     let beside = (!backend.is_served_here()).then(|| Beside::from_now(&device));
     let mut recorder = Recorder::new(backend, &cells, hosts::log)?;
-    let points: Vec<Values> = cells.iter().map(|spec| values(&spec.params)).collect();
+    let points: Vec<Values> = cells.iter().map(values).collect();
     let mut sink = Sink::open(
         Rows {
             cells: cells.clone(),
@@ -75,7 +75,7 @@ fn run(
                 Measured::Interrupted => bail!("interrupted"),
                 Measured::NoPeer(reason) => bail!("{}: {reason}", spec.id),
             };
-            sink.take(record.as_ref().into())?;
+            sink.take(kept(spec, &record))?;
             if let Outcome::Failed { reason } = record.outcome {
                 bail!("{}: {reason}", spec.id);
             }
@@ -122,7 +122,7 @@ fn forever(
             break anyhow!("{}: {reason}", spec.id);
         }
         terminal::say(&sink.table().live(&record));
-        let mut record = Record::from(record.as_ref());
+        let mut record = kept(spec, &record);
         record.pass = Some(all.len() as u32);
         all.push(record);
         if all.len() == MERGED_TOGETHER {
@@ -154,12 +154,10 @@ pub(crate) fn pair(
     Ok(launcher)
 }
 
-/// Returns the parameters by name.
-fn values(request: &Request) -> Values {
-    let json = serde_json::to_value(request).unwrap_or_default();
-    let mut values = json.as_object().cloned().unwrap_or_default();
-    // The size has a column of its own.
-    values.shift_remove("size");
+/// Returns the parameters by name, except the size, which has a column of its own.
+fn values(spec: &CellSpec) -> Values {
+    let mut values = asked_values(spec);
+    values.shift_remove("size_bytes");
     values
 }
 

@@ -5,6 +5,7 @@ use std::io::Write;
 use adverb_measure::{Ending, Folder, render};
 use adverb_results::{Outcome, Record, Values, Writer, swept, word};
 use anyhow::bail;
+use serde_json::Value;
 
 use crate::args::{Format, LimitArgs, OutArgs};
 use crate::{hosts, terminal};
@@ -74,7 +75,14 @@ impl<T> Sink<T> {
         Ok(Sink {
             table,
             format,
-            swept: swept(&points.iter().collect::<Vec<_>>()),
+            swept: swept(
+                &points
+                    .iter()
+                    .map(flat)
+                    .collect::<Vec<_>>()
+                    .iter()
+                    .collect::<Vec<_>>(),
+            ),
             has_header: false,
             label: args.label.clone(),
             limits: args.limits,
@@ -187,7 +195,7 @@ impl<T: Table> Sink<T> {
 
     fn row(&self, record: &Record, values: Vec<Option<String>>) -> String {
         let swept = self.swept.iter().map(|name| {
-            let value = word(record.params.get(name)).unwrap_or_default();
+            let value = word(flat(&record.params).get(name)).unwrap_or_default();
             pad(&value, width(name))
         });
         let columns = self.table.columns().into_iter();
@@ -195,6 +203,15 @@ impl<T: Table> Sink<T> {
         let values = values.map(|((_, width), value)| pad(value.as_deref().unwrap_or("-"), width));
         swept.chain(values).collect::<Vec<_>>().join("  ")
     }
+}
+
+/// Returns the parameters with each of the faults as one of its own: `loss`, `delay_ns`.
+fn flat(params: &Values) -> Values {
+    let mut flat = params.clone();
+    if let Some(Value::Object(faults)) = flat.shift_remove("impairment") {
+        flat.extend(faults);
+    }
+    flat
 }
 
 fn width(name: &str) -> usize {

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use adverb_host::{Busy, now_rfc3339};
 use adverb_launch::{DeviceChoice, Hardware, Interrupt, Mode, printable, take_what_does_not_fit};
 use adverb_measure::{
-    Backend, Cut, Done, Measured, Meta, Pass, Recorder, Rendered, Tally, read, render,
+    Backend, Cut, Done, Measured, Meta, Pass, Recorder, Rendered, Tally, kept, read, render,
 };
 use adverb_results::{Outcome, Record, Site, Writer};
 use adverb_workload::pair::{CellSpec, Side};
@@ -208,7 +208,7 @@ fn measure(
                             break;
                         }
                     };
-                    let mut kept = Record::from(record.as_ref());
+                    let mut kept = kept(spec, &record);
                     (kept.label, kept.pass) = (label.map(str::to_owned), pass.number);
                     writer.append(&kept)?;
                     tally.count(&record);

@@ -164,6 +164,29 @@ fn queue_pairs_are_recorded_and_swept() {
     assert!(line.contains("invalid count '0'"), "{line}");
 }
 
+/// `--retries 5,7` showed an empty column `path`, and records had no traffic class.
+#[test]
+fn options_of_the_path_are_recorded_and_swept() {
+    let place = Place::new();
+    let args = "ping --op send --iters 50 --device soft@127.46.0.9 --traffic-class 8 --loss 0,1% --retries 5,7";
+    let table = place.run(args).ok().out;
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().take(2).collect())
+        .collect();
+    let expected = [
+        ["retry_cnt", "loss"],
+        ["5", "0.0"],
+        ["7", "0.0"],
+        ["5", "0.01"],
+        ["7", "0.01"],
+    ];
+    assert_eq!(rows, expected);
+    let record = &place.run(&format!("{args} --json")).ok().json()[0];
+    assert_eq!(record["params"]["traffic_class"], 8);
+}
+
 #[test]
 fn both_sides_send_and_the_rate_counts_both() {
     for op in ["send", "write-imm", "write", "read"] {

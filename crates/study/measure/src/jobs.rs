@@ -54,7 +54,7 @@ impl JobCell {
 }
 
 /// Returns the chosen options of the path by their names in records.
-fn of_path(path: &PathOptions) -> Values {
+pub(crate) fn of_path(path: &PathOptions) -> Values {
     let all = json!({
         "path_mtu_bytes": path.path_mtu.map(PathMtu::bytes),
         "ack_timeout_ns": path.ack_timeout.and_then(AckTimeout::span).map(Span::as_ns),

@@ -21,7 +21,7 @@ pub use folder::{
     Ending, Folder, Meta, Rendered, pair_records, read, render, render_together, replace,
 };
 pub use jobs::{JobCell, JobRecorder};
-pub use pairs::{Measured, Recorder};
+pub use pairs::{Measured, Recorder, asked_values, kept};
 pub use passes::{Cut, Done, Pass, Tally};
 
 /// Version of Adverb, with the source revision if it was known at build time.

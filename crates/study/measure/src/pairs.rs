@@ -7,11 +7,13 @@ use adverb_launch::{
 };
 use adverb_results::{
     Counters, DeviceRef, Impairment, Outcome, PairRecord, Params, Provenance, Record, SCHEMA, Site,
+    Values,
 };
 use adverb_workload::pair::{CellResult, CellSpec, Length};
 use anyhow::{Context, bail};
 
 use crate::backend::{Backend, failed};
+use crate::jobs::of_path;
 
 /// Measures cells on one backend.
 pub struct Recorder {
@@ -253,6 +255,27 @@ pub(crate) fn pair_record(
             passive: counters(passive),
         },
         provenance,
+    }
+}
+
+/// Returns the record as it is kept, with all options of the path that were asked for.
+pub fn kept(spec: &CellSpec, pair: &PairRecord) -> Record {
+    let mut record = Record::from(pair);
+    add_path(spec, &mut record.params);
+    record
+}
+
+/// Returns the parameters of a cell by their names in its record, as far as they are known before it runs.
+pub fn asked_values(spec: &CellSpec) -> Values {
+    let json = serde_json::to_value(asked(spec)).unwrap_or_default();
+    let mut values = json.as_object().cloned().unwrap_or_default();
+    add_path(spec, &mut values);
+    values
+}
+
+fn add_path(spec: &CellSpec, params: &mut Values) {
+    for (name, value) in of_path(&spec.params.path) {
+        params.entry(name).or_insert(value);
     }
 }
 

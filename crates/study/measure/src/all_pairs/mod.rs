@@ -10,7 +10,7 @@ use adverb_results::{CpuShare, PairRecord, Record, RoleRun};
 use adverb_workload::pair::{CellResult, CellSpec};
 
 use crate::backend::{failed, in_shared_memory, provenance};
-use crate::pairs::{pair_record, take_details};
+use crate::pairs::{kept, pair_record, take_details};
 pub use hosts::{Host, Hosts};
 
 /// A cell between two hosts.
@@ -111,7 +111,7 @@ impl AllPairs {
             // The ports have a path MTU, but messages in shared memory are not split into packets.
             pair.params.path_mtu_bytes = None;
         }
-        let mut record = Record::from(&pair);
+        let mut record = kept(cell.spec, &pair);
         record.cell = self.id(cell);
         for (end, host) in [("from", from), ("to", to)] {
             record.params.insert(end.to_owned(), (*host.name).into());
