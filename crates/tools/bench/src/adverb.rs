@@ -65,13 +65,16 @@ pub(crate) fn one_way_over_udp(setting: &Setting, command: &str) -> Result<f64> 
     over_udp(setting, command, "/metrics/one_way_ns/mean", "")
 }
 
+/// Median one-way time in ns over the UDP port, between the same addresses.
+pub(crate) fn median_over_udp(setting: &Setting, command: &str) -> Result<f64> {
+    over_udp(setting, command, "/metrics/one_way_ns/p50", "")
+}
+
 /// The median one-way time as it is, and without an optimization of the port.
 pub(crate) fn one_way_with_and_without(setting: &Setting, optimization: &str) -> Result<Pair> {
-    let median = |without| {
-        let ping = "ping --op send --size 64";
-        over_udp(setting, ping, "/metrics/one_way_ns/p50", without)
-    };
-    Ok((median("")?, median(optimization)?))
+    let ping = "ping --op send --size 64";
+    let without = over_udp(setting, ping, "/metrics/one_way_ns/p50", optimization)?;
+    Ok((median_over_udp(setting, ping)?, without))
 }
 
 /// The same of bytes per second.

@@ -13,6 +13,7 @@ mod iperf;
 mod lab;
 mod link;
 mod machine;
+mod memory;
 mod model;
 mod perftest;
 mod polls;

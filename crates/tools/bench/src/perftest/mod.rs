@@ -6,7 +6,7 @@
 mod definitions;
 mod ours;
 mod parameters;
-mod program;
+pub(crate) mod program;
 
 use std::path::PathBuf;
 
@@ -143,6 +143,17 @@ struct Comparison<'a> {
     limit: Limit,
 }
 
+impl Comparison<'_> {
+    fn start(&self) -> program::Start<'_> {
+        program::Start {
+            cores: self.setting.cores,
+            device: self.device,
+            through: Default::default(),
+            env: &[],
+        }
+    }
+}
+
 /// What a test reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -252,16 +263,14 @@ impl Test {
         let ours = || self.record(comparison);
         let theirs = self.theirs();
         let (pair, definitions) = if self.kind == Kind::Bandwidth {
-            let theirs = || program::bandwidth(comparison, self.program, &theirs);
+            let theirs = || program::bandwidth(&comparison.start(), self.program, &theirs);
             let (record, perftest) = in_turn(round, ours, theirs)?;
             self.ensure_same(&record, &perftest.parameters)?;
             let rate = record.metrics.as_ref().and_then(|m| m.bytes_per_s);
             let rate = rate.context("the record has no throughput")?;
-            const MEBIBYTE: f64 = (1 << 20) as f64;
-            let theirs = perftest.mebibytes_per_s * MEBIBYTE;
-            ((rate.bytes_per_second(), theirs), None)
+            ((rate.bytes_per_second(), perftest.bytes_per_s()), None)
         } else {
-            let theirs = || program::latency(comparison, self.program, &theirs);
+            let theirs = || program::latency(&comparison.start(), self.program, &theirs);
             let (record, perftest) = in_turn(round, ours, theirs)?;
             self.ensure_same(&record, &perftest.parameters)?;
             ensure_timed(&record, &perftest)?;

@@ -4,10 +4,21 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::Comparison;
 use super::parameters::Parameters;
 use crate::child::{Ended, free_port, spawn_on};
 use crate::stats::{mean_and_deviation, median, sorted};
+
+/// How a pair of programs is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Start<'a> {
+    /// Cores of client and server.
+    pub(crate) cores: [u32; 2],
+    pub(crate) device: &'a str,
+    /// Command lines of client and server that run the program that is their last argument; empty to run it directly.
+    pub(crate) through: [Vec<String>; 2],
+    /// Variables of both programs.
+    pub(crate) env: &'a [(&'a str, &'a str)],
+}
 
 /// What a latency test printed. All figures in µs, as it defines them.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +41,15 @@ pub(crate) struct Latency {
 pub(crate) struct Bandwidth {
     /// Its average. It prints `MB/sec` and divides by 2^20.
     pub(crate) mebibytes_per_s: f64,
+    pub(crate) messages_per_s: f64,
     pub(crate) parameters: Parameters,
+}
+
+impl Bandwidth {
+    pub(crate) fn bytes_per_s(&self) -> f64 {
+        const MEBIBYTE: f64 = (1 << 20) as f64;
+        self.mebibytes_per_s * MEBIBYTE
+    }
 }
 
 impl Latency {
@@ -51,39 +70,42 @@ impl Latency {
 }
 
 /// Runs a latency test.
-pub(crate) fn latency(comparison: &Comparison<'_>, program: &str, args: &str) -> Result<Latency> {
+pub(crate) fn latency(start: &Start<'_>, program: &str, args: &str) -> Result<Latency> {
     // -U: all samples are printed after the measurement.
-    let text = run(comparison, program, &format!("{args} -U"))?;
+    let text = run(start, program, &format!("{args} -U"))?;
     parse_latency(&text).with_context(|| format!("{program} printed no result: {text}"))
 }
 
 /// Runs a bandwidth test.
-pub(crate) fn bandwidth(
-    comparison: &Comparison<'_>,
-    program: &str,
-    args: &str,
-) -> Result<Bandwidth> {
-    let text = run(comparison, program, args)?;
+pub(crate) fn bandwidth(start: &Start<'_>, program: &str, args: &str) -> Result<Bandwidth> {
+    let text = run(start, program, args)?;
     parse_bandwidth(&text).with_context(|| format!("{program} printed no result: {text}"))
 }
 
 /// Runs server and client; what the client printed.
-fn run(comparison: &Comparison<'_>, program: &str, args: &str) -> Result<String> {
+fn run(start: &Start<'_>, program: &str, args: &str) -> Result<String> {
     let port = free_port()?;
-    let [client_core, server_core] = comparison.setting.cores;
+    let [client_core, server_core] = start.cores;
+    let [client_through, server_through] = &start.through;
     let number = port.to_string();
     // -F: do not stop if the CPU frequency varies, which affects both programs.
-    let common = ["-d", comparison.device, "-p", &number, "-F"];
-    let command = |tail: &[&str]| {
-        let mut command = Command::new(program);
-        command.args(common).args(args.split(' ')).args(tail);
+    let common = ["-d", start.device, "-p", &number, "-F"];
+    let command = |through: &[String], tail: &[&str]| {
+        let mut line = through.iter().map(String::as_str).chain([program]);
+        let mut command = Command::new(line.next().expect("the program is last"));
+        command
+            .args(line)
+            .args(common)
+            .args(args.split(' '))
+            .args(tail);
+        command.envs(start.env.iter().copied());
         command.stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
-    let mut server = Ended(spawn_on(server_core, command(&[]))?);
+    let mut server = Ended(spawn_on(server_core, command(server_through, &[]))?);
     server.wait_until_it_listens(port, program)?;
-    let client = spawn_on(client_core, command(&["127.0.0.1"]))?;
+    let client = spawn_on(client_core, command(client_through, &["127.0.0.1"]))?;
     let output = client
         .wait_with_output()
         .with_context(|| format!("{program} did not end"))?;
@@ -121,6 +143,7 @@ fn parse_bandwidth(text: &str) -> Option<Bandwidth> {
     let columns = last_numbers(text, 5)?;
     Some(Bandwidth {
         mebibytes_per_s: columns[3],
+        messages_per_s: columns[4] * 1e6,
         parameters: parse_parameters(text, &columns)?,
     })
 }
@@ -202,6 +225,7 @@ mod tests {
 ";
         let bandwidth = parse_bandwidth(text).unwrap();
         assert_eq!(bandwidth.mebibytes_per_s, 39.42);
+        assert_eq!(bandwidth.messages_per_s, 631.0);
         let parameters = Parameters {
             size: 65536,
             iterations: 1000,

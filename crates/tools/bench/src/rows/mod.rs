@@ -7,6 +7,7 @@ mod programs;
 mod tcp;
 mod transport;
 mod udp;
+mod unmodified;
 
 use crate::row::Bound;
 
@@ -20,6 +21,10 @@ pub(crate) const SECTIONS: &[Section] = &[
     Section {
         title: "User-space NIC, both ends on this host",
         bounds: local::ROWS,
+    },
+    Section {
+        title: "Unmodified programs on the user-space NIC, by `adverb run`",
+        bounds: unmodified::ROWS,
     },
     Section {
         title: "Programs: one engine, however its roles are started and whatever its queue pairs share",
