@@ -132,6 +132,11 @@ pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    // As libibverbs does, because programs look at the number alone after a failure.
+    if !count.is_null() {
+        // SAFETY: the program passes NULL or the address of a number.
+        unsafe { *count = 0 };
+    }
     call::pointer("ibv_get_device_list", || {
         let entries = entries()?;
         // The last pointer of the list is NULL.

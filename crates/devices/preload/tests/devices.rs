@@ -5,7 +5,7 @@
 #[expect(dead_code, reason = "the test uses a part of it")]
 mod common;
 
-use common::{installed, over_adverb, printed};
+use common::{compiled, installed, over_adverb, printed};
 
 const PACKAGE: &str = "ibverbs-utils";
 
@@ -84,6 +84,20 @@ fn an_invalid_variable_is_named_on_stderr_and_there_is_no_device() {
         "adverb: invalid ADVERB_RUN_ADDRESS 'here': expected an IP address of this host\n";
     assert!(errors.starts_with(expected), "{errors}");
     assert!(!output.status.success());
+}
+
+// Programs such as perftest look at the number alone, and crashed on the list that was not there.
+#[test]
+fn a_refused_device_list_has_no_entries() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("no_devices.c", folder.path()) else {
+        return;
+    };
+    let output = over_adverb(program, folder.path())
+        .env("ADVERB_RUN_ADDRESS", "here")
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "(nil) 0\n");
 }
 
 #[test]
