@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Place, records};
+use std::process::Stdio;
+
+use common::{Ended, Place, not_run, records};
 use insta::assert_snapshot;
 use serde_json::Value;
 
@@ -126,6 +128,48 @@ fn each_step_of_tcp_is_timed() {
     assert_snapshot!(refused("--size 4K"), @"error: --size 4 KiB: tcp registers no memory; leave it out");
     assert_snapshot!(refused("--agents 2"), @"error: --agents 2: tcp has one listener, which accepts its connections itself; leave it out");
     assert_snapshot!(refused("--rnr-retry 2"), @"error: --rnr-retry 2: tcp posts no receives; leave it out");
+}
+
+/// The kernel counts for root only, and tells which event counts in tracefs, which is mounted for this program alone.
+#[test]
+fn system_calls_of_each_step_are_counted() {
+    let place = Place::new();
+    let plain = place.command("connect --connections 2 --messages 1 --json");
+    let mut command = std::process::Command::new("unshare");
+    let mount = "mount -t tracefs tracefs /sys/kernel/tracing && exec \"$@\"";
+    command.args(["-m", "sh", "-c", mount, "sh"]);
+    command.arg(plain.get_program()).args(plain.get_args());
+    let set = plain
+        .get_envs()
+        .filter_map(|(name, value)| Some((name, value?)));
+    command.envs(set).stdin(Stdio::null());
+    let ended = command.output().expect("unshare");
+    let talk = String::from_utf8_lossy(&ended.stderr).into_owned();
+    if talk.contains("unshare failed") || talk.contains("mount:") {
+        return not_run("counting system calls of adverb connect", talk.trim());
+    }
+    let figures = Ended::from(ended).record();
+    let calls = |step: &str| number(&figures, &format!("/metrics/active/{step}/system_calls"));
+    assert!(calls("create_channel_ns") >= 1.0, "{figures}");
+    assert_eq!(calls("to_init_ns"), 0.0, "{figures}");
+    assert!(calls("setup_ns") >= calls("create_channel_ns") + calls("register_mr_ns"));
+}
+
+#[test]
+fn devices_are_shown_side_by_side() {
+    let command = "connect --device soft --device tcp --connections 3 --messages 2 --size 64K";
+    let out = Place::new().run(command).ok().out;
+    let (_, table) = out.split_once("side by side").expect("a table of both");
+    let row = |step: &str| {
+        let rows = table.lines().map(str::split_whitespace);
+        let mut rows = rows.map(|words| words.collect::<Vec<_>>().join(" "));
+        let row = rows.find(|row| row.starts_with(step));
+        row.unwrap_or_else(|| panic!("{step} in {table}"))
+    };
+    assert_eq!(row("step"), "step soft calls tcp calls");
+    assert!(!row("set-up").ends_with("- -"), "{table}");
+    // Each device has steps that the other one lacks.
+    assert!(row("create QP").ends_with(" - -"), "{table}");
 }
 
 #[test]

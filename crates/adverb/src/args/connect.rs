@@ -33,6 +33,9 @@ use super::value::{count, one_of, word_of};
 ///               message has arrived
 ///   break-down  shutdown, close
 ///
+/// `calls` is the mean number of system calls of the role's thread in a step, counted
+/// by the kernel (tracepoint raw_syscalls:sys_enter), which takes root and tracefs.
+///
 /// A step that a model does not charge for is missing, not 0.
 #[derive(Debug, Args)]
 #[command(
@@ -42,6 +45,7 @@ Examples:
   adverb connect                                     100 connections on soft
   adverb connect --device soft@127.0.0.1,soft@127.0.0.2    over UDP
   adverb connect --device tcp                        the kernel's TCP
+  adverb connect --device soft --device tcp          both, side by side
   adverb connect --device model:cx3 --transport tcp  the same in the model
   adverb connect --size 4K,64K,1M,16M --connections 10     registration by size
   adverb connect --device verbs:mlx5_0 --size 1G --connections 2 --pages huge

@@ -11,7 +11,7 @@ use adverb_launch::{
 use clap::Args;
 
 /// The device of a measurement.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct DeviceArgs {
     /// The device to measure [default: soft]
     ///
@@ -21,8 +21,8 @@ pub(crate) struct DeviceArgs {
     /// time (see `adverb model`); tcp or tcp@ADDR[:PORT], the kernel's TCP in place of RDMA, for ping, blast
     /// and connect (ADDR: of this host, PORT: where its passive side listens).
     /// soft@ADDR,soft@ADDR… makes this host act as several, one for each address. Under mpirun or srun,
-    /// soft@auto uses the address at which the other ranks reach each host. `study` takes further ones, each
-    /// with --device, for the figures that compare devices.
+    /// soft@auto uses the address at which the other ranks reach each host. `study` and `connect` take further
+    /// ones, each with --device, and compare them.
     #[arg(long, value_name = "DEV")]
     device: Vec<DeviceList>,
 
@@ -55,11 +55,23 @@ impl DeviceArgs {
         self.device.iter().skip(1).flat_map(|list| &list.0)
     }
 
+    /// Returns each --device as if it were the only one.
+    pub(crate) fn each(&self) -> Vec<DeviceArgs> {
+        let of = |device: &[DeviceList]| DeviceArgs {
+            device: device.to_vec(),
+            ..self.clone()
+        };
+        match self.device.len() {
+            0 => vec![self.clone()],
+            _ => self.device.chunks(1).map(of).collect(),
+        }
+    }
+
     /// Refuses several devices, and --gid for a device without a GID table.
     pub(crate) fn check(&self) -> Result<(), Usage> {
         match self.beside().next() {
             Some(device) => Err(Usage(format!(
-                "--device {device}: a device was named before; only `adverb study` compares several"
+                "--device {device}: a device was named before; only `adverb study` and `adverb connect` compare several"
             ))),
             None => self.check_gid(),
         }

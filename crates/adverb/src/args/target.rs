@@ -8,7 +8,7 @@ use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
 
 /// Device, hosts, path and output of a program.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct TargetArgs {
     #[command(flatten)]
     pub(crate) device: DeviceArgs,

@@ -27,7 +27,7 @@ pub(crate) fn mcast(points: &[McastArgs]) -> Result<()> {
         repetitions: 1,
         duration: longest.max().unwrap_or_default(),
     };
-    measure_as(points.iter().map(cell), &setting, |title| Rows { title })
+    measure_as(points.iter().map(cell), &setting, |title| Rows { title }).map(drop)
 }
 
 /// Time from one message to the next.

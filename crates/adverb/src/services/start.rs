@@ -65,11 +65,11 @@ pub(super) fn measure(
     cells: impl Iterator<Item = anyhow::Result<JobCell>>,
     args: &ClientArgs,
 ) -> anyhow::Result<()> {
-    measure_as(cells, &args.into(), |title| Rows { title })
+    measure_as(cells, &args.into(), |title| Rows { title }).map(drop)
 }
 
 /// Runs the points of a program one after another on the device and hosts that were named, and prints them
-/// as `rows` below a title.
+/// as `rows` below a title. Returns the records.
 ///
 /// # Errors
 /// A point cannot run there, or fails; the records of earlier points are kept.
@@ -77,7 +77,7 @@ pub(super) fn measure_as<T: Table>(
     cells: impl Iterator<Item = anyhow::Result<JobCell>>,
     args: &Setting<'_>,
     rows: impl FnOnce(String) -> T,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<Record>> {
     let cells: Vec<JobCell> = cells.collect::<anyhow::Result<_>>()?;
     let interrupt = Interrupt::listen()?;
     args.on.device.check()?;
@@ -91,6 +91,7 @@ pub(super) fn measure_as<T: Table>(
         _ => format!("{} points", cells.len()),
     };
     let mut sink = Sink::open(rows(title), &points, (&args.on.out, args.on.format))?;
+    let mut records = Vec::new();
     let beside = (!recorder.backend().is_served_here()).then(|| Beside::from_now(&device));
     let measured = cells.iter().try_for_each(|cell| {
         let id = cell.id();
@@ -100,6 +101,7 @@ pub(super) fn measure_as<T: Table>(
         let passes = (1..=args.repetitions).map(|pass| recorder.run(cell, pass, &interrupt));
         for record in merged(passes.collect::<anyhow::Result<_>>()?) {
             warn_if_idle(&record, args);
+            records.push(record.clone());
             sink.take(record)?;
         }
         Ok(())
@@ -108,7 +110,7 @@ pub(super) fn measure_as<T: Table>(
     if let Some(beside) = beside {
         beside.warn();
     }
-    Ok(())
+    Ok(records)
 }
 
 fn warn_if_idle(record: &Record, args: &Setting<'_>) {

@@ -28,6 +28,7 @@ mod process;
 mod ranks;
 mod station;
 mod streams;
+mod system_calls;
 mod tcp;
 mod threads;
 mod wire;

@@ -1,5 +1,6 @@
 //! The station of a real device.
 
+use std::cell::OnceCell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
@@ -8,13 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use adverb_units::{CpuTime, Span, Time};
 use adverb_verbs::{
-    CompletionChannel, CompletionQueue, Context, CqId, MemoryAccessError, MemoryRegion,
+    CompletionChannel, CompletionQueue, Context, CqId, MemoryAccessError, MemoryRegion, NotCounted,
     OutOfBandError, RoleId, Station, WaitError, WorkCompletion,
 };
 
 use crate::clock::{self, CpuScope};
 use crate::hub::HubMail;
 use crate::link::{Link, Stream};
+use crate::system_calls::SystemCalls;
 
 /// Polls between two clock readings. The first ones have no pause, because a message in flight arrives within
 /// them; later ones leave the core to its other hardware thread.
@@ -37,6 +39,8 @@ pub struct HostStation<C: Context, T: Stream = UnixStream> {
     stop: Option<Arc<AtomicBool>>,
     /// Where its streams listen, and connect from.
     address: SocketAddr,
+    /// Counts the system calls of the role's thread, from the first request for their number on.
+    calls: OnceCell<Result<SystemCalls, NotCounted>>,
 }
 
 /// Channels to other roles.
@@ -63,6 +67,7 @@ impl<C: Context, T: Stream> HostStation<C, T> {
             scope: CpuScope::Process,
             stop: None,
             address: (Ipv4Addr::LOCALHOST, 0).into(),
+            calls: OnceCell::new(),
         }
     }
 
@@ -224,6 +229,11 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
 
     fn cpu(&self) -> CpuTime {
         clock::cpu(self.scope)
+    }
+
+    fn system_calls(&self) -> Result<u64, NotCounted> {
+        let calls = self.calls.get_or_init(SystemCalls::of_this_thread);
+        calls.as_ref().map_err(NotCounted::clone)?.count()
     }
 
     fn secret(&self) -> u64 {

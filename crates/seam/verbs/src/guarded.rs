@@ -3,8 +3,8 @@
 use adverb_units::{Span, Time};
 
 use crate::{
-    Context, CpuTime, CqId, MemoryAccessError, OutOfBandError, RoleId, Station, WaitError, Work,
-    WorkCompletion,
+    Context, CpuTime, CqId, MemoryAccessError, NotCounted, OutOfBandError, RoleId, Station,
+    WaitError, Work, WorkCompletion,
 };
 
 /// Intercepts the waits of a [`Guarded`] station.
@@ -65,6 +65,10 @@ impl<S: Station, G: Guard> Station for Guarded<'_, S, G> {
 
     fn cpu(&self) -> CpuTime {
         self.station.cpu()
+    }
+
+    fn system_calls(&self) -> Result<u64, NotCounted> {
+        self.station.system_calls()
     }
 
     fn secret(&self) -> u64 {

@@ -71,7 +71,7 @@ pub use qp::{
 };
 pub use rate::{LinkRate, ParseLinkRateError};
 pub use srq::{AsyncEvent, NoSrq, SharedReceiveQueue, SrqAttr, SrqCaps};
-pub use station::{CpuTime, Level, OutOfBandError, RoleId, Station, WaitError, Work};
+pub use station::{CpuTime, Level, NotCounted, OutOfBandError, RoleId, Station, WaitError, Work};
 pub use stream::{Note, StreamAddress, StreamError, StreamStep, StreamWait, Streams};
 pub use work::{
     AhRef, Comparison, Destination, Operation, RecvRequest, RemoteAddress, SendFlags, SendRequest,

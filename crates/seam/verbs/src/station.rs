@@ -91,6 +91,17 @@ pub trait Station {
         patience: Span,
     ) -> Result<CqId, WaitError>;
 
+    /// Returns how many system calls the calling thread has made since the first call of this function, which it does
+    /// not count itself.
+    ///
+    /// # Errors
+    /// They are not counted here, with the reason.
+    fn system_calls(&self) -> Result<u64, NotCounted> {
+        Err(NotCounted(
+            "this device does not count system calls".to_owned(),
+        ))
+    }
+
     /// Returns a number that no other process can predict. On the model, whose runs repeat, it is always the same.
     fn secret(&self) -> u64;
 
@@ -158,6 +169,11 @@ pub enum Work {
         keys: u32,
     },
 }
+
+/// Why system calls are not counted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("{0}")]
+pub struct NotCounted(pub String);
 
 /// A wait failed.
 #[derive(Debug, thiserror::Error)]

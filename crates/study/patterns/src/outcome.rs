@@ -1,5 +1,7 @@
 //! Checks the reports of a program's roles and converts them to the metrics of its record.
 
+use std::collections::HashMap;
+
 use adverb_results::{CpuShare, LatencyRecorder, Values};
 use adverb_units::{CpuTime, Span};
 use adverb_workload::connect::{Connect, ConnectTally};
@@ -190,13 +192,16 @@ fn connected(connect: &Connect, tallies: &[&ConnectTally]) -> Outcome {
     let (active, others) = tallies.split_first().expect("an active role");
     others.iter().for_each(|tally| passive.add(tally));
     let setup = active.setup.as_secs_f64();
-    let metrics = json!({
+    let mut metrics = json!({
         "connections": connect.connections,
         "connections_per_s": (setup > 0.0).then(|| f64::from(connect.connections) / setup),
         "active": steps(active),
         "passive": steps(&passive),
         "elapsed_ns": active.setup.as_ns_f64(),
     });
+    if let Err(why) = &active.calls {
+        metrics["system_calls_not_counted"] = json!(why);
+    }
     let role = |tally: &&ConnectTally| RoleOutcome {
         cpu: CpuShare::of(tally.cpu, tally.cpu_over),
         metrics: steps(tally),
@@ -207,12 +212,18 @@ fn connected(connect: &Connect, tallies: &[&ConnectTally]) -> Outcome {
     }
 }
 
-/// Returns the times of the steps that took any, by name.
+/// Returns the times of the steps that took any, by name, with the mean number of system calls of each.
 fn steps(tally: &ConnectTally) -> Values {
-    let named = tally.steps.iter();
-    named
-        .map(|(step, times)| (step.name().to_owned(), latency(times)))
-        .collect()
+    let calls = tally.calls.iter().flatten();
+    let calls: HashMap<_, _> = calls.map(|(step, calls)| (step.name(), *calls)).collect();
+    let named = tally.steps.iter().map(|(step, times)| {
+        let mut values = latency(times);
+        if let Some(calls) = calls.get(step.name()) {
+            values["system_calls"] = calls.mean().into();
+        }
+        (step.name().to_owned(), values)
+    });
+    named.collect()
 }
 
 fn served(rpc: &Rpc, tallies: &[&ServiceTally]) -> Result<Outcome, OutcomeError> {

@@ -14,9 +14,11 @@ mod link;
 mod step;
 mod stream;
 
+use std::collections::BTreeMap;
+
 use adverb_results::Transport;
 use adverb_units::{Bytes, CpuTime, Span};
-use adverb_verbs::{DeviceCaps, PageKind, PathOptions, RoleId, Station};
+use adverb_verbs::{DeviceCaps, NotCounted, PageKind, PathOptions, RoleId, Station};
 use serde::{Deserialize, Serialize};
 
 use crate::attend::Members;
@@ -24,7 +26,7 @@ use crate::error::Fault;
 use crate::pattern::wiring::{receive, send};
 use crate::{Role, RoleLoad};
 use link::{Hello, Link, MESSAGE, MOST_RECEIVES, Peers};
-pub use step::Step;
+pub use step::{Calls, Step};
 use step::{Steps, Timings};
 
 /// The active role.
@@ -51,10 +53,12 @@ pub struct Connect {
 }
 
 /// What a role of `connect` measured.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConnectTally {
     /// Times of the steps; nothing for a listener.
     pub steps: Vec<(Step, adverb_results::LatencyRecorder)>,
+    /// System calls of the role's thread in the steps; or why they are not counted.
+    pub calls: Result<Vec<(Step, Calls)>, NotCounted>,
     /// From the first step of the first connection until the last one is set up.
     pub setup: Span,
     /// CPU time of the role.
@@ -217,13 +221,13 @@ fn run_queue_pairs<S: Station>(
         receives: connect.receives(part),
         timings: Timings::new(members.station()),
     };
-    let tally = match part {
+    let setup = match part {
         Part::Passive(passive) => end.passive(*passive)?,
         _ => end.active()?,
     };
     Ok(ConnectTally {
-        steps: end.timings.into_steps(),
-        ..tally
+        setup,
+        ..end.timings.into_tally()
     })
 }
 
@@ -247,7 +251,8 @@ struct End<'s, S: Station> {
 }
 
 impl<S: Station> End<'_, S> {
-    fn active(&mut self) -> Result<ConnectTally, Fault> {
+    /// Returns how long setting all connections up took.
+    fn active(&mut self) -> Result<Span, Fault> {
         let (connect, station) = (self.connect, self.members.station());
         let begun = station.now();
         let mut links = Vec::new();
@@ -264,13 +269,10 @@ impl<S: Station> End<'_, S> {
             self.speak(link)?;
         }
         self.close(links)?;
-        Ok(ConnectTally {
-            setup,
-            ..ConnectTally::default()
-        })
+        Ok(setup)
     }
 
-    fn passive(&mut self, passive: u32) -> Result<ConnectTally, Fault> {
+    fn passive(&mut self, passive: u32) -> Result<Span, Fault> {
         let connect = self.connect;
         let own = (passive..connect.connections).step_by(connect.passives() as usize);
         let from = match connect.agents {
@@ -288,7 +290,7 @@ impl<S: Station> End<'_, S> {
             }
         }
         self.close(links)?;
-        Ok(ConnectTally::default())
+        Ok(Span::ZERO)
     }
 
     /// Sets a connection up.
@@ -336,6 +338,18 @@ impl<S: Station> End<'_, S> {
     }
 }
 
+impl Default for ConnectTally {
+    fn default() -> Self {
+        ConnectTally {
+            steps: Vec::new(),
+            calls: Ok(Vec::new()),
+            setup: Span::ZERO,
+            cpu: CpuTime::default(),
+            cpu_over: Span::ZERO,
+        }
+    }
+}
+
 impl ConnectTally {
     /// Adds the times of another role.
     pub fn add(&mut self, other: &ConnectTally) {
@@ -344,5 +358,18 @@ impl ConnectTally {
             all.entry(*step).or_default().merge(times);
         }
         self.steps = all.into_iter().collect();
+        match (&mut self.calls, &other.calls) {
+            (Ok(own), Ok(others)) => {
+                let mut all: BTreeMap<Step, Calls> = std::mem::take(own).into_iter().collect();
+                for (step, calls) in others {
+                    let sum = all.entry(*step).or_default();
+                    sum.steps += calls.steps;
+                    sum.calls += calls.calls;
+                }
+                *own = all.into_iter().collect();
+            }
+            (Err(_), _) => {}
+            (own, Err(why)) => *own = Err(why.clone()),
+        }
     }
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use adverb_results::LatencyRecorder;
 use adverb_units::Span;
-use adverb_verbs::{Note, Station, StreamStep};
+use adverb_verbs::{NotCounted, Note, Station, StreamStep};
 use serde::{Deserialize, Serialize};
+
+use super::ConnectTally;
 
 macro_rules! steps {
     ($($(#[$doc:meta])* $step:ident, $name:literal, $label:literal;)+) => {
@@ -141,12 +143,32 @@ impl From<StreamStep> for Step {
 /// Times by step.
 pub(super) type Steps = BTreeMap<Step, LatencyRecorder>;
 
+/// The system calls of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Calls {
+    /// How often the step was taken.
+    pub steps: u64,
+    /// System calls of all of them.
+    pub calls: u64,
+}
+
+impl Calls {
+    /// Returns the mean number of a step.
+    pub fn mean(self) -> f64 {
+        self.calls as f64 / self.steps.max(1) as f64
+    }
+}
+
 /// Times the steps of connections.
 pub(super) struct Timings<'s, S> {
     station: &'s S,
     steps: Steps,
     /// Sum of the steps of the connection's phase so far.
     spent: Span,
+    /// System calls by step; or why they are not counted.
+    calls: Result<BTreeMap<Step, Calls>, NotCounted>,
+    /// Sum of those of the phase, and of the connection so far.
+    made: u64,
 }
 
 impl<'s, S: Station> Timings<'s, S> {
@@ -155,36 +177,65 @@ impl<'s, S: Station> Timings<'s, S> {
             station,
             steps: Steps::new(),
             spent: Span::ZERO,
+            calls: station.system_calls().map(|_| BTreeMap::new()),
+            made: 0,
+        }
+    }
+
+    /// Returns the number of system calls so far; 0 if they are not counted.
+    fn count(&self) -> u64 {
+        match self.calls {
+            Ok(_) => self.station.system_calls().unwrap_or_default(),
+            Err(_) => 0,
+        }
+    }
+
+    /// Adds the system calls of a step or of a sum.
+    fn add_calls(&mut self, step: Step, calls: u64) {
+        if let Ok(all) = &mut self.calls {
+            let of_step = all.entry(step).or_default();
+            of_step.steps += 1;
+            of_step.calls += calls;
         }
     }
 
     /// Times a step, without the time that reading the clock takes.
     pub(super) fn time<R>(&mut self, step: Step, act: impl FnOnce() -> R) -> R {
+        let before = self.count();
         let begun = self.station.now();
         let result = act();
         let took = (self.station.now() - begun).saturating_sub(self.station.clock_cost());
+        let calls = self.count() - before;
         self.spent += took;
+        self.made += calls;
         self.record(step, took);
+        self.add_calls(step, calls);
         result
     }
 
     /// Times the steps towards a stream: `act` calls its argument after each.
     pub(super) fn time_by_step<R>(&mut self, act: impl FnOnce(Note<'_>) -> R) -> R {
+        let mut before = self.count();
         let mut begun = self.station.now();
         act(&mut |step| {
-            let now = self.station.now();
-            let took = (now - begun).saturating_sub(self.station.clock_cost());
-            begun = now;
+            let took = (self.station.now() - begun).saturating_sub(self.station.clock_cost());
+            let calls = self.count() - before;
+            before += calls;
             self.spent += took;
+            self.made += calls;
             self.record(step.into(), took);
+            self.add_calls(step.into(), calls);
+            begun = self.station.now();
         })
     }
 
     /// Ends a phase of a connection: `sum` is the sum of its steps, which is added to `whole`.
     pub(super) fn end(&mut self, sum: Step, whole: &mut Span) {
         let spent = std::mem::take(&mut self.spent);
+        let made = std::mem::take(&mut self.made);
         *whole += spent;
         self.record(sum, spent);
+        self.add_calls(sum, made);
     }
 
     /// Records the time of a step or of a sum.
@@ -192,9 +243,14 @@ impl<'s, S: Station> Timings<'s, S> {
         self.steps.entry(step).or_default().record(took);
     }
 
-    /// Returns the times of the steps that took any: a model does not charge for all of them.
-    pub(super) fn into_steps(self) -> Vec<(Step, LatencyRecorder)> {
+    /// Returns the times of the steps that took any, because a model does not charge for all of them, and the system
+    /// calls.
+    pub(super) fn into_tally(self) -> ConnectTally {
         let took_time = |(_, times): &(Step, LatencyRecorder)| times.quantile_ns(1.0) > Some(0.0);
-        self.steps.into_iter().filter(took_time).collect()
+        ConnectTally {
+            steps: self.steps.into_iter().filter(took_time).collect(),
+            calls: self.calls.map(|calls| calls.into_iter().collect()),
+            ..ConnectTally::default()
+        }
     }
 }

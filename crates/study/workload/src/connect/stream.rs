@@ -55,8 +55,7 @@ pub(super) fn run<S: Station>(
     };
     Ok(ConnectTally {
         setup,
-        steps: end.timings.into_steps(),
-        ..ConnectTally::default()
+        ..end.timings.into_tally()
     })
 }
 
