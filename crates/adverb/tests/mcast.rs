@@ -14,6 +14,23 @@ fn number(figures: &Value, path: &str) -> u64 {
     value.unwrap_or_else(|| panic!("{path} in {figures}"))
 }
 
+#[test]
+fn the_models_switch_copies_each_message_and_short_receive_queues_lose_some() {
+    let measured = |more: &str| {
+        let command = "--device model:connect_ib --subscribers 4 --messages 2000";
+        figures(&format!("{command} {more}"), 4)
+    };
+    let lost = |figures: &Value| number(figures, "/metrics/lost");
+    let slow = measured("--rate 100k");
+    assert_eq!(lost(&slow), 0, "{slow}");
+    assert_eq!(number(&slow, "/metrics/received"), 4 * 2000);
+    let [one, many] = ["--receives 1", "--receives 64"].map(measured);
+    assert!(lost(&one) > lost(&many), "{one} {many}");
+    let left = measured("--rate 1M --churn 1");
+    assert!(number(&left, "/metrics/away") > 0, "{left}");
+    assert_eq!(measured("--rate 1M --churn 1")["metrics"], left["metrics"]);
+}
+
 /// The record of a command that ended well, in which every message has a fate at each subscriber.
 #[track_caller]
 fn checked(ended: Ended, subscribers: usize) -> Value {
@@ -190,9 +207,7 @@ fn what_cannot_be_is_one_line() {
     assert_snapshot!(at("--group friends"), @"error: --group 'friends': invalid IP address syntax");
     assert_snapshot!(at("--retries 3"), @"error: multicast uses UD queue pairs, where nothing is acknowledged or sent again; leave --timeout and --retries out");
     assert_snapshot!(refused("shout"), @"error: invalid [SIDE] 'shout': expected publish or subscribe");
-    assert_snapshot!(refused("--device verbs+cm:none"), @"error: verbs+cm:none: its queue pairs are UD; name the device as verbs:NAME");
-    assert_snapshot!(refused("--device model:connect_ib"), @"error: model:connect_ib: a model's switches make no copies, so it has no multicast; use soft@ADDR or verbs:NAME");
-    assert_snapshot!(refused("--device tcp"), @"error: tcp: TCP connects two ends and has no multicast; use soft@ADDR or verbs:NAME");
+    assert_snapshot!(refused("--device tcp"), @"error: tcp: TCP connects two ends and has no multicast; use soft@ADDR, verbs:NAME or model:PRESET");
     // Any role may be the first one to refuse.
     for (command, words) in [
         (

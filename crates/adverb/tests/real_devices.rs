@@ -266,6 +266,9 @@ fn two_hosts() {
     for (device, connected_by) in devices("two hosts by verbs+cm:rxe0") {
         messages_cross_the_link(here, device, connected_by);
     }
+    if librdmacm().is_some() {
+        a_group_is_joined_through_the_manager(here);
+    }
     soft_is_refused_by_name(here);
     let device = devices("a peer that is killed, by verbs+cm:rxe0").pop();
     let (device, _) = device.expect("one at least");
@@ -344,6 +347,15 @@ fn messages_cross_the_link(here: &Machine, device: &str, connected_by: &str) {
             assert_eq!(details["connected by"], connected_by, "{details}");
         }
     }
+}
+
+/// The kernel's Soft-RoCE copies nothing to members on the sending host, so the subscriber is on the other one.
+fn a_group_is_joined_through_the_manager(here: &Machine) {
+    let args = "mcast publish --device verbs+cm:rxe0 --peer 10.77.0.2 --subscribers 1 --messages 200 --rate 200 --json";
+    let record = &json(&ok(here, args))[0];
+    let metrics = &record["roles"][1]["metrics"];
+    assert!(metrics["messages"].as_u64() > Some(0), "{record}");
+    assert!(metrics["join_ns"].as_f64() > Some(0.0), "{record}");
 }
 
 fn soft_is_refused_by_name(here: &Machine) {

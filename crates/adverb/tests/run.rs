@@ -137,3 +137,20 @@ fn our_own_measurements_run_over_it_through_both_posting_interfaces() {
         assert_eq!(batches, if api == "wr" { calls } else { 0 });
     }
 }
+
+/// The group is joined through librdmacm, whose functions are the user-space device's.
+#[test]
+fn subscribers_join_a_group_through_the_connection_manager() {
+    let place = Place::new();
+    let mut command = place.command("run --address 127.0.0.182 --");
+    let adverb = command.get_program().to_owned();
+    let line = "mcast --device verbs+cm:adverb0 --group 239.3.4.1 --messages 500 --rate 5k --churn 1 --json";
+    command.arg(adverb).args(line.split(' '));
+    let record = common::Ended::from(command.output().unwrap()).record();
+    assert_eq!(record["provenance"]["device"]["connected by"], "librdmacm");
+    for subscriber in [1, 2] {
+        let metrics = &record["roles"][subscriber]["metrics"];
+        assert!(metrics["messages"].as_u64() > Some(0), "{record}");
+        assert!(metrics["join_ns"].as_f64() > Some(0.0), "{record}");
+    }
+}

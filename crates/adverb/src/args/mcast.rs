@@ -28,10 +28,11 @@ use super::value::{rate, word_of};
 /// The publisher, the first member, determines the group's MTU; a port with a
 /// smaller one cannot join (use --mtu).
 ///
-/// Devices: soft@ADDR, and verbs:NAME on RoCE if the driver supports multicast. On
-/// InfiniBand another program has to join the group with the subnet manager first.
+/// Devices: soft@ADDR; model:PRESET, whose switch makes the copies; verbs+cm:NAME,
+/// which joins the group by rdma_cm (on InfiniBand with the subnet manager, on RoCE
+/// with the network's switches); and verbs:NAME, which attaches its queue pairs only.
 /// Refused: soft without an address and tcp (no network that copies messages),
-/// iWARP and verbs+cm (no UD), model: (modelled switches make no copies).
+/// iWARP (no UD).
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -40,7 +41,8 @@ Examples:
   adverb mcast --device soft@127.0.0.1
   adverb mcast --device soft@127.0.0.1 --receives 1..64 --rate 100k --out loss
   adverb mcast --device soft@127.0.0.1 --subscribers 4 --churn 2
-  adverb mcast publish --device verbs:mlx5_0 --peer 10.0.0.2 --peer 10.0.0.3"
+  adverb mcast --device model:connect_ib --subscribers 4 --receives 1..64
+  adverb mcast publish --device verbs+cm:mlx5_0 --peer 10.0.0.2 --peer 10.0.0.3"
 )]
 pub(crate) struct McastArgs {
     /// What runs on this host if there are peers: publish or subscribe
@@ -104,5 +106,13 @@ impl McastArgs {
             _ => [239, 193, 77, 1].into(),
         };
         self.group.unwrap_or(usual)
+    }
+
+    /// Returns the number of hosts besides the publisher's, at least one; on a model one for each subscriber.
+    pub(crate) fn other_hosts(&self) -> u32 {
+        match self.on.device.choice() {
+            DeviceChoice::Model(_) => self.subscribers,
+            _ => self.on.other_hosts(),
+        }
     }
 }

@@ -38,14 +38,9 @@ fn interval(args: &McastArgs) -> Option<Span> {
 /// Refuses what no device can do. Returns the group.
 fn checked_group(args: &McastArgs) -> Result<Gid, Usage> {
     let device = args.on.device.choice();
-    if let DeviceChoice::Model(_) = device {
-        return Err(Usage(format!(
-            "{device}: a model's switches make no copies, so it has no multicast; use soft@ADDR or verbs:NAME"
-        )));
-    }
     if let DeviceChoice::Tcp(_) = device {
         return Err(Usage(format!(
-            "{device}: TCP connects two ends and has no multicast; use soft@ADDR or verbs:NAME"
+            "{device}: TCP connects two ends and has no multicast; use soft@ADDR, verbs:NAME or model:PRESET"
         )));
     }
     if args.subscribers == 0 {
@@ -88,7 +83,7 @@ fn cell(args: &McastArgs) -> Result<JobCell> {
     let job = Multicast {
         group: gid,
         subscribers: args.subscribers,
-        machines: args.on.other_hosts(),
+        machines: args.other_hosts(),
         churn: args.churn,
         messages: args.messages,
         size: args.size,

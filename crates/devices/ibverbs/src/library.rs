@@ -179,6 +179,8 @@ library! {
         rdma_reject(*mut abi::rdma_cm_id, *const c_void, u8) -> c_int;
         rdma_establish(*mut abi::rdma_cm_id) -> c_int;
         rdma_disconnect(*mut abi::rdma_cm_id) -> c_int;
+        rdma_join_multicast(*mut abi::rdma_cm_id, *mut libc::sockaddr, *mut c_void) -> c_int;
+        rdma_leave_multicast(*mut abi::rdma_cm_id, *mut libc::sockaddr) -> c_int;
         rdma_init_qp_attr(*mut abi::rdma_cm_id, *mut abi::ibv_qp_attr, *mut c_int) -> c_int;
         rdma_get_cm_event(*mut abi::rdma_event_channel, *mut *mut abi::rdma_cm_event) -> c_int;
         rdma_ack_cm_event(*mut abi::rdma_cm_event) -> c_int;

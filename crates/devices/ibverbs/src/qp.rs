@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use adverb_abi as abi;
 use adverb_verbs::{
-    ConnectError, Connection, CreateError, Gid, Lid, McastError, ModifyQpError, PostError,
-    PostErrorCause, QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest,
-    SendRequest,
+    ConnectError, Connection, CreateError, Gid, GroupMember, Lid, McastError, ModifyQpError,
+    PostError, PostErrorCause, QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair,
+    RecvRequest, SendRequest,
 };
 
 use crate::address::marking_of;
@@ -18,6 +18,7 @@ use crate::chain;
 use crate::choice::Interface;
 use crate::cm;
 use crate::cm::connect::{active, passive};
+use crate::cm::multicast::Member;
 use crate::cq::{CqInner, VerbsCq};
 use crate::extended::{self, ExtendedPost};
 use crate::handle::PdInner;
@@ -45,6 +46,8 @@ pub struct VerbsQp {
     extended: Option<ExtendedPost>,
     link: Mutex<Link>,
     groups: Groups,
+    /// Groups that were joined through the connection manager, by the GID of their IP address.
+    members: Mutex<Vec<(Gid, Member)>>,
     srq: Option<Arc<SrqInner>>,
     _cqs: [Arc<CqInner>; 2],
 }
@@ -59,6 +62,7 @@ impl Drop for VerbsQp {
         // Disconnect while the queue pair still responds, so that the peer learns of it.
         *self.link() = Link::None;
         self.groups.detach_all(&self.raw);
+        self.members().clear();
         let (qpn, handle) = (self.raw.qpn(), self.raw.handle().clone());
         if self.srq.is_some() {
             // `ibv_destroy_qp` waits until events of the queue pair are acknowledged.
@@ -118,6 +122,7 @@ impl VerbsQp {
             extended,
             link: Mutex::default(),
             groups: Groups::default(),
+            members: Mutex::default(),
             srq: srq.cloned(),
             _cqs: [init.send_cq.inner.clone(), init.recv_cq.inner.clone()],
         })
@@ -125,6 +130,10 @@ impl VerbsQp {
 
     fn link(&self) -> MutexGuard<'_, Link> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn members(&self) -> MutexGuard<'_, Vec<(Gid, Member)>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -202,6 +211,36 @@ impl QueuePair for VerbsQp {
         };
         *self.link() = Link::Connected { _id: id };
         Ok(())
+    }
+
+    fn join_mcast(&self, gid: Gid, member: GroupMember) -> Result<(Gid, Lid), McastError> {
+        let Some(manager) = &self.raw.handle().manager else {
+            if member == GroupMember::Receiver {
+                self.attach_mcast(gid, Lid(0))?;
+            }
+            return Ok((gid, Lid(0)));
+        };
+        McastError::check(self.raw.qp_type, gid)?;
+        let joined = Member::join(&self.raw, manager, gid).map_err(|error| McastError::System {
+            action: format!("join the multicast group {gid} through the connection manager"),
+            source: io::Error::other(error),
+            remedy: String::new(),
+        })?;
+        let group = joined.group;
+        if member == GroupMember::Receiver {
+            self.groups.attach(&self.raw, group)?;
+        }
+        self.members().push((gid, joined));
+        Ok(group)
+    }
+
+    fn leave_mcast(&self, gid: Gid) -> Result<(), McastError> {
+        let mut members = self.members();
+        let place = members.iter().position(|(joined, _)| *joined == gid);
+        match place.map(|place| members.remove(place)) {
+            Some((_, member)) => self.groups.detach(&self.raw, member.group),
+            None => self.detach_mcast(gid, Lid(0)),
+        }
     }
 
     fn attach_mcast(&self, gid: Gid, lid: Lid) -> Result<(), McastError> {

@@ -349,6 +349,15 @@ pub trait CompletionQueue {
     fn ack_events(&self, events: u32);
 }
 
+/// The member of a multicast group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupMember {
+    /// It sends to the group.
+    Sender,
+    /// It receives what is sent to the group.
+    Receiver,
+}
+
 /// A queue pair (`ibv_qp`).
 pub trait QueuePair: Sized {
     /// Returns the number.
@@ -400,6 +409,29 @@ pub trait QueuePair: Sized {
     /// # Errors
     /// The queue pair is not attached to that group.
     fn detach_mcast(&self, gid: Gid, lid: Lid) -> Result<(), McastError>;
+
+    /// Joins a multicast group. A receiver is attached to it ([`QueuePair::attach_mcast`]). Returns the GID and LID
+    /// of the group, for address handles.
+    ///
+    /// A device that uses a connection manager joins through it (`rdma_join_multicast`): on InfiniBand the subnet
+    /// manager creates the group, on RoCE the host reports its membership to the network's switches.
+    ///
+    /// # Errors
+    /// As for [`QueuePair::attach_mcast`]; or the connection manager refuses.
+    fn join_mcast(&self, gid: Gid, member: GroupMember) -> Result<(Gid, Lid), McastError> {
+        if member == GroupMember::Receiver {
+            self.attach_mcast(gid, Lid(0))?;
+        }
+        Ok((gid, Lid(0)))
+    }
+
+    /// Leaves a group that a receiver has joined by [`QueuePair::join_mcast`] with this GID.
+    ///
+    /// # Errors
+    /// The queue pair is not in that group.
+    fn leave_mcast(&self, gid: Gid) -> Result<(), McastError> {
+        self.detach_mcast(gid, Lid(0))
+    }
 
     /// Posts a list of send requests in one call (`ibv_post_send`). On an error the requests before
     /// [`PostError::index`] are posted.

@@ -51,8 +51,8 @@ pub use caps::{
 pub use completion::{NotifyOn, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 pub use connect::{ConnectError, Connection, Endpoint, first_psn};
 pub use device::{
-    AddressHandle, CompletionChannel, CompletionQueue, Context, Counters, Device, MemoryRegion,
-    PageKind, ProtectionDomain, QpInit, QueuePair,
+    AddressHandle, CompletionChannel, CompletionQueue, Context, Counters, Device, GroupMember,
+    MemoryRegion, PageKind, ProtectionDomain, QpInit, QueuePair,
 };
 pub use error::{
     CreateError, McastError, MemoryAccessError, ModifyQpError, ModifySrqError, OpenError,

@@ -151,10 +151,10 @@ impl Program for Job {
 
     fn refuses_manager(&self) -> Option<&'static str> {
         match self {
-            Job::Pair(_) | Job::Connect(_) => None,
+            // Multicast joins its groups through it.
+            Job::Pair(_) | Job::Connect(_) | Job::Multicast(_) => None,
             Job::Pattern(..) | Job::OneSided(..) => Some("its queue pairs are connected by hand"),
             Job::Rpc(..) => Some("its queue pairs are UC and UD"),
-            Job::Multicast(_) => Some("its queue pairs are UD"),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Multicast groups of UD queue pairs: which members receive a copy.
 //!
-//! Groups of IP are joined without anybody's leave; on InfiniBand the subnet manager makes them, so
-//! devices there lack these cases.
+//! Groups of IP are joined without permission. On InfiniBand the subnet manager creates them, so real devices there
+//! lack these cases; the model has no subnet manager.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -35,11 +35,12 @@ fn new_group<S: Station>(node: &Node<'_, S>) -> Gid {
 
 /// Attaches a node's queue pair.
 fn attach<S: Station>(node: &Node<'_, S>, group: Gid) -> Verdict {
-    if port_of(&node.end.context).link_layer == LinkLayer::InfiniBand {
-        return Err(NotSupported("groups that no subnet manager has made"));
-    }
+    let layer = port_of(&node.end.context).link_layer;
     match node.end.qp.attach_mcast(group, NO_LID) {
         Ok(()) => Ok(()),
+        Err(McastError::System { .. }) if layer == LinkLayer::InfiniBand => {
+            Err(NotSupported("groups that no subnet manager has made"))
+        }
         Err(McastError::Unsupported(_)) => Err(NotSupported("multicast groups")),
         Err(e) => panic!("attach to {group}: {e}"),
     }

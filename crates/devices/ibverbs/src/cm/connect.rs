@@ -218,7 +218,7 @@ fn scoped_as(peer: SocketAddr, own: SocketAddr) -> SocketAddr {
 
 /// Checks that the connection manager uses the device and port of the queue pair: several may share a
 /// network interface.
-fn check_device(qp: &RawQp, id: &Id) -> Result<(), ConnectError> {
+pub(super) fn check_device(qp: &RawQp, id: &Id) -> Result<(), ConnectError> {
     let handle = qp.handle();
     let wanted = (handle.raw.name(), handle.port);
     match id.device() {

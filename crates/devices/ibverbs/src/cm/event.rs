@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use adverb_abi as abi;
 use adverb_units::Span;
+use adverb_verbs::{Gid, Lid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::faults::set_nonblocking;
@@ -40,6 +41,8 @@ pub(super) struct Event {
     pub(super) status: i32,
     /// The peer's queue pair number, if the event contains it.
     pub(super) qp_num: u32,
+    /// GID and LID of the multicast group that was joined.
+    pub(super) group: Option<(Gid, Lid)>,
     /// The id of the event; for a connection request the new id, which the receiver has to destroy.
     pub(super) id: *mut abi::rdma_cm_id,
 }
@@ -93,7 +96,14 @@ impl Channel {
         }
         // SAFETY: the library returned an event, which is valid until it is acknowledged.
         let (event, param) = unsafe { (&*raw, (*raw).param.conn) };
+        let group = (event.event == abi::RDMA_CM_EVENT_MULTICAST_JOIN).then(|| {
+            // SAFETY: as above; this event has parameters of datagrams, and zeros are valid ones.
+            let group = unsafe { event.param.ud.ah_attr };
+            // SAFETY: all bytes of a GID are valid.
+            (Gid(unsafe { group.grh.dgid.raw }), Lid(group.dlid))
+        });
         let event = Event {
+            group,
             kind: event.event,
             status: event.status,
             qp_num: param.qp_num,

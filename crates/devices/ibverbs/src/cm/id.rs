@@ -37,16 +37,33 @@ impl Drop for Id {
 }
 
 impl Id {
-    /// Creates an id with its own event channel.
+    /// Creates an id with its own event channel, for connections.
     pub(super) fn new(library: &'static CmLibrary) -> Result<Self, ConnectError> {
+        Id::of(library, abi::RDMA_PS_TCP)
+    }
+
+    /// Creates an id that is bound to `address`, and so to its device.
+    pub(super) fn bound(
+        library: &'static CmLibrary,
+        space: u32,
+        address: SocketAddr,
+    ) -> Result<Self, ConnectError> {
+        let id = Id::of(library, space)?;
+        let mut c = to_c(address);
+        id.call(&format!("bind to {}", address.ip()), |library, id| {
+            // SAFETY: the id is not destroyed yet; the address has the layout of its family.
+            unsafe { (library.rdma_bind_addr)(id, (&raw mut c).cast()) }
+        })?;
+        Ok(id)
+    }
+
+    fn of(library: &'static CmLibrary, space: u32) -> Result<Self, ConnectError> {
         let channel = Channel::new(library).map_err(system("open the connection manager"))?;
         let mut raw = ptr::null_mut();
         let (place, context) = (&raw mut raw, ptr::null_mut());
         // SAFETY: the channel is not destroyed yet; `place` is exclusive.
-        check(unsafe {
-            (library.rdma_create_id)(channel.raw.as_ptr(), place, context, abi::RDMA_PS_TCP)
-        })
-        .map_err(system("make a connection identifier"))?;
+        check(unsafe { (library.rdma_create_id)(channel.raw.as_ptr(), place, context, space) })
+            .map_err(system("make a connection identifier"))?;
         Ok(Id {
             raw: NonNull::new(raw).expect("an id was made"),
             channel: Arc::new(channel),
@@ -138,12 +155,7 @@ impl Listener {
     ) -> Result<Self, ConnectError> {
         /// Requests that may be pending: the peer's and some from other programs.
         const BACKLOG: c_int = 8;
-        let id = Id::new(library)?;
-        let mut c = to_c(address);
-        id.call(&format!("bind to {}", address.ip()), |library, id| {
-            // SAFETY: the id is not destroyed yet; the address has the layout of its family.
-            unsafe { (library.rdma_bind_addr)(id, (&raw mut c).cast()) }
-        })?;
+        let id = Id::bound(library, abi::RDMA_PS_TCP, address)?;
         id.call(&format!("listen on {}", address.ip()), |library, id| {
             // SAFETY: the id is not destroyed yet.
             unsafe { (library.rdma_listen)(id, BACKLOG) }

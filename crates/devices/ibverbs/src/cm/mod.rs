@@ -9,6 +9,7 @@ mod address;
 pub(crate) mod connect;
 mod event;
 mod id;
+pub(crate) mod multicast;
 mod reason;
 
 use std::io;

@@ -1,7 +1,7 @@
 //! Messages at the NIC's port: their destination, and when they leave and arrive.
 
 use adverb_units::Time;
-use adverb_verbs::Qpn;
+use adverb_verbs::{Gid, Qpn};
 
 use crate::host::pcie::Arrival;
 use crate::ids::MachineId;
@@ -13,6 +13,8 @@ pub(crate) struct Target {
     pub(crate) machine: MachineId,
     pub(crate) number: Qpn,
     pub(crate) qkey: u32,
+    /// A multicast group instead of a queue pair; `machine` is then the sender's.
+    pub(crate) group: Option<Gid>,
 }
 
 /// The other end of a connected queue pair.

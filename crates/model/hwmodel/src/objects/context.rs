@@ -327,7 +327,7 @@ impl Context for ModelContext {
             let layer = fabric.machines[self.machine].preset.link_layer;
             address.check_marking(layer, PacketMarking::None)?;
             let machines = fabric.machines.len();
-            if machine_of(address.dgid, machines).is_none() {
+            if !address.dgid.is_multicast() && machine_of(address.dgid, machines).is_none() {
                 return Err(CreateError::System {
                     action: format!("make an address handle for {}", address.dgid),
                     source: std::io::ErrorKind::HostUnreachable.into(),

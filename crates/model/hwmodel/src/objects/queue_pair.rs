@@ -2,7 +2,7 @@
 
 use adverb_verbs::{
     Gid, Lid, McastError, ModifyQpError, PostError, QpAttr, QpCaps, QpState, Qpn, QueuePair,
-    RecvRequest, SendRequest, Unsupported,
+    RecvRequest, SendRequest,
 };
 
 use crate::ids::QpIndex;
@@ -29,19 +29,12 @@ impl ModelQp {
     }
 }
 
-/// The modelled switches do not replicate packets.
-fn no_multicast() -> McastError {
-    McastError::Unsupported(Unsupported {
-        feature: "multicast groups",
-        device: "model".into(),
-    })
-}
-
 impl Drop for ModelQp {
     fn drop(&mut self) {
         self.world.with(|fabric, _| {
             fabric.reset(self.index);
             fabric.leave_its_srq(self.index);
+            fabric.leave_groups(self.index);
         });
     }
 }
@@ -64,12 +57,14 @@ impl QueuePair for ModelQp {
             .with(|fabric, events| fabric.modify(self.index, attr, events))
     }
 
-    fn attach_mcast(&self, _gid: Gid, _lid: Lid) -> Result<(), McastError> {
-        Err(no_multicast())
+    fn attach_mcast(&self, gid: Gid, _lid: Lid) -> Result<(), McastError> {
+        self.world
+            .with(|fabric, events| fabric.attach(self.index, gid, events))
     }
 
-    fn detach_mcast(&self, _gid: Gid, _lid: Lid) -> Result<(), McastError> {
-        Err(no_multicast())
+    fn detach_mcast(&self, gid: Gid, _lid: Lid) -> Result<(), McastError> {
+        self.world
+            .with(|fabric, events| fabric.detach(self.index, gid, events))
     }
 
     fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {

@@ -97,6 +97,7 @@ impl Fabric {
             delivery: Delivery::default(),
             source,
             qkey: target.qkey,
+            group: None,
         });
         self.depart(message, passed, events);
     }

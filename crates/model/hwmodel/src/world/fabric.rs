@@ -1,10 +1,11 @@
 //! The state of a simulation: machines, queue pairs and messages in flight; and its events.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use adverb_sim::{Condition, Scheduler, Shared};
 use adverb_units::Time;
+use adverb_verbs::Gid;
 
 use crate::host::tcp::{End, Flag, Listener, Piece};
 use crate::ids::{ChannelIndex, CqIndex, MachineId, QpIndex, QpRef, SrqIndex, Table};
@@ -76,6 +77,8 @@ pub(crate) enum Event {
 pub(crate) struct Fabric {
     pub(crate) machines: Table<MachineId, Machine>,
     pub(crate) qps: Table<QpIndex, Qp>,
+    /// Queue pairs that are attached to a multicast group.
+    pub(crate) groups: HashMap<Gid, Vec<QpIndex>>,
     pub(crate) cqs: Table<CqIndex, Cq>,
     pub(crate) srqs: Table<SrqIndex, Srq>,
     /// Asynchronous events that no program has polled.

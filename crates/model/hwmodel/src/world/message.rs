@@ -1,7 +1,7 @@
 //! Messages in flight between two NICs: requests and their answers.
 
 use adverb_units::Time;
-use adverb_verbs::{Imm, Operation, Psn, Qpn, WcStatus};
+use adverb_verbs::{Gid, Imm, Operation, Psn, Qpn, WcStatus};
 
 use crate::host::memory::Range;
 use crate::ids::QpRef;
@@ -59,6 +59,8 @@ pub(crate) struct Message {
     /// Number of the queue pair that sent it, and its Q_Key (UD).
     pub(crate) source: Qpn,
     pub(crate) qkey: u32,
+    /// The multicast group that it is sent to.
+    pub(crate) group: Option<Gid>,
 }
 
 impl Message {

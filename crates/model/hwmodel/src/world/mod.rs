@@ -12,6 +12,7 @@ pub(crate) mod fabric;
 mod fetch;
 pub(crate) mod message;
 mod modify;
+mod multicast;
 mod post;
 mod requester;
 mod responder;

@@ -176,10 +176,15 @@ impl Fabric {
         let to = to?;
         let handles = &self.machines[machine].handles;
         let gid = handles.get(usize::try_from(to.ah.name()).ok()?)?;
+        let group = gid.is_multicast().then_some(*gid);
         Some(Target {
-            machine: machine_of(*gid, self.machines.len())?,
+            machine: match group {
+                Some(_) => machine,
+                None => machine_of(*gid, self.machines.len())?,
+            },
             number: to.qpn,
             qkey: to.qkey,
+            group,
         })
     }
 

@@ -151,6 +151,7 @@ impl Fabric {
                 .map(|target| target.qkey)
                 .filter(|key| key >> 31 == 0)
                 .unwrap_or(qkey),
+            group: target.and_then(|target| target.group),
         });
         self.depart(message, leaves, events);
     }

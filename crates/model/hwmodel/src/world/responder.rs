@@ -1,7 +1,7 @@
 //! The responder: how requests access memory and receives, and the answers.
 
 use adverb_units::{Span, Time};
-use adverb_verbs::{Operation, QpType, WcFlags, WcOpcode, WcStatus, WorkCompletion};
+use adverb_verbs::{Gid, Operation, QpType, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 
 use crate::host::memory::Range;
 use crate::host::pcie::LINE;
@@ -21,13 +21,15 @@ impl Fabric {
         let task = self.admit(message);
         let m = self.messages.get(message);
         let (to, operation, length, first) = (m.to, m.operation, m.length, m.first);
-        let from = m.from;
+        let (from, group) = (m.from, m.group);
         let (number, half) = self.responder_context(from, to);
         let Some(qp) = self.qps.get(to.index) else {
             return self.unanswered(message, events);
         };
         self.translate_task(qp.machine, &task, events);
-        self.count_unreliable(from);
+        if group.is_none() {
+            self.count_unreliable(from);
+        }
         let qp = &self.qps[to.index];
         let host = &mut self.machines[qp.machine];
         host.nic.counts.received_messages += 1;
@@ -59,7 +61,7 @@ impl Fabric {
     }
 
     /// Counts an unreliable request as completed when it arrives, since it is not answered.
-    fn count_unreliable(&mut self, from: QpRef) {
+    pub(super) fn count_unreliable(&mut self, from: QpRef) {
         if let Some(qp) = self.qps.get(from.index)
             && !qp.qp_type.is_reliable()
         {
@@ -162,7 +164,7 @@ impl Fabric {
     pub(super) fn deliver(&mut self, message: u32, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (to, operation, solicited, imm) = (m.to, m.operation, m.solicited, m.imm());
-        let from = m.from;
+        let (from, group) = (m.from, m.group);
         let (length, source) = (m.length, m.source);
         let delivery = std::mem::take(&mut m.delivery);
         let payload = std::mem::take(&mut m.payload);
@@ -183,7 +185,7 @@ impl Fabric {
         }
         if let Some(received) = delivery.receive {
             if is_datagram {
-                let header = self.routing_header(from, to, length);
+                let header = self.routing_header((from, to), group, length);
                 self.place(machine, &received.ranges, 0, &header);
             }
             if !with_place {
@@ -215,7 +217,12 @@ impl Fabric {
     }
 
     /// The global routing header of a datagram (IBTA vol. 1, 8.3).
-    fn routing_header(&self, from: QpRef, to: QpRef, length: u64) -> [u8; GRH as usize] {
+    fn routing_header(
+        &self,
+        (from, to): (QpRef, QpRef),
+        group: Option<Gid>,
+        length: u64,
+    ) -> [u8; GRH as usize] {
         let gid = |qp: QpRef| {
             let machine = self.qps[qp.index].machine;
             self.machines[machine].gid().0
@@ -224,7 +231,7 @@ impl Fabric {
         header[0] = 6 << 4;
         header[4..6].copy_from_slice(&(length as u16).to_be_bytes());
         header[8..24].copy_from_slice(&gid(from));
-        header[24..].copy_from_slice(&gid(to));
+        header[24..].copy_from_slice(&group.map_or_else(|| gid(to), |group| group.0));
         header
     }
 

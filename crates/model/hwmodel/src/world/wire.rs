@@ -81,8 +81,11 @@ impl Fabric {
         numbers.get(place as usize).copied()
     }
 
-    /// Returns the destination of a request; [`QpRef::NOBODY`] if the queue pair does not exist.
+    /// Returns the destination of a request; [`QpRef::NOBODY`] if the queue pair does not exist, or for a group.
     pub(super) fn destination(&self, from: QpRef, target: Option<Target>) -> QpRef {
+        if target.is_some_and(|target| target.group.is_some()) {
+            return QpRef::NOBODY;
+        }
         let remote = self.qps[from.index].remote;
         let place = match (target, remote) {
             (Some(target), _) => Some((target.machine, target.number)),
@@ -98,32 +101,50 @@ impl Fabric {
     /// are nearly the same for all messages, so the order would rarely differ.
     pub(super) fn depart(&mut self, message: u32, leaves: Leaves, events: &mut EventQueue) {
         let m = self.messages.get(message);
+        if let Some(group) = m.group {
+            return self.depart_to_group((message, group), leaves, events);
+        }
         let (seq, is_request) = (m.seq, m.direction == Direction::Request);
         let (from, to) = match m.direction {
             Direction::Request | Direction::Connect | Direction::Disconnect(_) => (m.from, m.to),
             Direction::Answer(_) | Direction::Connected => (m.to, m.from),
         };
-        let passage = self.travel(message, (from, to), events.now(), leaves);
+        let now = events.now();
+        let peer = self.qps.get(to.index).map(|peer| peer.machine);
+        let there = peer.unwrap_or(self.qps[from.index].machine);
+        let credit = self.credit_for(message, (from, there), now);
+        let passage = self.travel(message, (from, there), now, (credit, leaves));
         events.schedule(passage.last, Event::Arrive { message });
         if is_request {
             self.departed(from, seq, passage.left, events);
         }
     }
 
-    fn travel(
+    /// Returns when a message may leave for machine `there`.
+    pub(super) fn credit_for(
         &mut self,
         message: u32,
-        (from, to): (QpRef, QpRef),
+        (from, there): (QpRef, MachineId),
         now: Time,
-        leaves: Leaves,
+    ) -> Time {
+        let m = self.messages.get(message);
+        let port = self.qps[ordering_qp(&self.qps, m, from)].port as usize;
+        credit(&mut self.machines[there], port, m, &self.qps, now)
+    }
+
+    /// Sends a message that may leave at `credit` on its way to machine `there`; if that is the sender's own, no
+    /// further than to its port.
+    pub(super) fn travel(
+        &mut self,
+        message: u32,
+        (from, there): (QpRef, MachineId),
+        now: Time,
+        (credit, leaves): (Time, Leaves),
     ) -> TransitTimes {
         let m = self.messages.get(message);
         let here = self.qps[from.index].machine;
         let source = ordering_qp(&self.qps, m, from);
-        let peer = self.qps.get(to.index);
-        let there = peer.map_or(here, |peer| peer.machine);
         let port = self.qps[source].port as usize;
-        let credit = credit(&mut self.machines[there], port, m, &self.qps, now);
         let qp = &mut self.qps[source];
         let machine = &mut self.machines[here];
         let size = Size::of(m, qp, machine.preset.link_layer);

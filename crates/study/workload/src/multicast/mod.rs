@@ -15,9 +15,9 @@ mod subscriber;
 use adverb_results::Completion;
 use adverb_units::{Bytes, CpuTime, Span};
 use adverb_verbs::{
-    AccessFlags, Context, DeviceCaps, Endpoint, Gid, Lid, LinkLayer, MemoryRegion, Operation,
-    PathMtu, PathOptions, PortCaps, Psn, QpCaps, QpType, Qpn, QueuePair, Rkey, RoleId, SendFlags,
-    SendRequest, Station, WorkCompletion, WrId,
+    AccessFlags, Context, DeviceCaps, Endpoint, Gid, GroupMember, Lid, LinkLayer, MemoryRegion,
+    Operation, PathMtu, PathOptions, PortCaps, Psn, QpCaps, QpType, Qpn, QueuePair, Rkey, RoleId,
+    SendFlags, SendRequest, Station, WorkCompletion, WrId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -190,13 +190,16 @@ impl Multicast {
         Kit::new(station, (bytes, AccessFlags::LOCAL_WRITE), self.path)
     }
 
-    /// Returns the address of the group.
-    fn address<S: Station>(&self, kit: &Kit<'_, S>) -> Result<PeerAddress<S::Context>, Fault> {
+    /// Returns the address of the group with this GID and LID.
+    fn address<S: Station>(
+        kit: &Kit<'_, S>,
+        (gid, lid): (Gid, Lid),
+    ) -> Result<PeerAddress<S::Context>, Fault> {
         let group = Endpoint {
             qpn: Qpn::MULTICAST,
             psn: Psn::new(0),
-            gid: self.group,
-            lid: Lid(0),
+            gid,
+            lid,
             port: adverb_verbs::PortNum::ONE,
             cm: None,
         };
@@ -255,7 +258,8 @@ fn publish<S: Station>(
     let kit = multicast.kit(station, u64::from(window) * size)?;
     let sends = Queue::new(context, window, Completion::Poll, Awaited::OwnRequest)?;
     let qp = kit.queue_pair(QpType::Ud, (&sends, &sends), caps(window, 1), 0)?;
-    let group = multicast.address(&kit)?;
+    let joined = qp.join_mcast(multicast.group, GroupMember::Sender)?;
+    let group = Multicast::address(&kit, joined)?;
     let key = key(&kit.endpoint(&qp), kit.mr.rkey());
     for subscriber in 1..=multicast.subscribers {
         send(members, RoleId(subscriber), &Announcement { key, mtu })?;

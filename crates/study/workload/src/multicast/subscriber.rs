@@ -2,8 +2,8 @@
 
 use adverb_units::{Span, Time};
 use adverb_verbs::{
-    Context, Lid, MemoryRegion, QpType, QueuePair, RecvRequest, Station, WaitError, WorkCompletion,
-    WrId,
+    Context, GroupMember, MemoryRegion, QpType, QueuePair, RecvRequest, Station, WaitError,
+    WorkCompletion, WrId,
 };
 
 use super::{Announcement, HALF, Multicast, MulticastTally, PUBLISHER, QUARTER, caps};
@@ -157,7 +157,8 @@ impl<S: Station> Subscriber<'_, S> {
     fn join(&mut self) -> Result<(), Fault> {
         let station = self.members.station();
         let begun = station.now();
-        self.qp.attach_mcast(self.multicast.group, Lid(0))?;
+        self.qp
+            .join_mcast(self.multicast.group, GroupMember::Receiver)?;
         self.joins.push(station.now() - begun);
         Ok(())
     }
@@ -243,7 +244,7 @@ impl<S: Station> Subscriber<'_, S> {
         match word.as_deref() {
             Some(DONE) => return Ok(true),
             Some(QUARTER) => {
-                self.qp.detach_mcast(self.multicast.group, Lid(0))?;
+                self.qp.leave_mcast(self.multicast.group)?;
                 self.seen.absence = Some((self.seen.next, None));
             }
             Some(HALF) => {
