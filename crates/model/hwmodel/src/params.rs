@@ -197,6 +197,9 @@ params! {
         wake_ns: Span = 0.0..=10000000.0;
         /// The part of it for which the program's own CPU is busy.
         wake_cpu_ns: Span = 0.0..=10000000.0;
+        /// The part of `wake_cpu_ns` that is user time: the program loads code and data again that the kernel and
+        /// the idle loop have evicted from the core's caches.
+        wake_user_ns: Span = 0.0..=10000000.0;
         /// One system call that need not wait.
         syscall_ns: Span = 0.0..=1000000.0;
         /// Pinning or unpinning a page of 4 KiB of a memory region.

@@ -74,12 +74,14 @@ impl<'y> ModelStation<'y> {
         &self.cpu
     }
 
-    /// Accounts for waking up: interrupt and scheduling.
+    /// Accounts for waking up: interrupt and scheduling, then cache misses of the program.
     pub(crate) fn wake_up(&self) {
-        let waking = self.cpu.wake_ns.saturating_sub(self.cpu.wake_cpu_ns);
+        let (whole, busy) = (self.cpu.wake_ns, self.cpu.wake_cpu_ns);
+        let waking = whole.saturating_sub(busy);
         self.busy(Act::Wake, waking);
         self.idle.set(self.idle.get() + waking);
-        self.in_kernel(self.cpu.wake_cpu_ns);
+        self.in_kernel(busy.saturating_sub(self.cpu.wake_user_ns));
+        self.busy(Act::Refill, self.cpu.wake_user_ns.min(busy));
     }
 
     /// Accounts for `span` of kernel time on the role's CPU while it slept.

@@ -104,6 +104,7 @@ acts! {
         Arm = "arm completion queue";
         Sleep = "sleep";
         Wake = "interrupt and wake-up";
+        Refill = "cache misses after waking up";
         Kernel = "in the kernel";
         Compute = "compute";
         Clock = "read clock";

@@ -84,6 +84,8 @@ pub enum Aspect {
     Polling,
     /// A value that a parameter of the model is fitted to.
     Fitted,
+    /// A figure that depends on what the source does not state.
+    Unstated,
 }
 
 /// Kinds of devices, as far as claims distinguish them.
@@ -129,6 +131,10 @@ impl Aspect {
             (Aspect::Pending, Class::SharedMemory) => {
                 Some("one-sided requests complete while they are posted here".into())
             }
+            (Aspect::Unstated, _) => Some(
+                "it depends on the host and the message size, which the source does not state"
+                    .into(),
+            ),
             (Aspect::Offload, Class::Software) => {
                 Some("the passive side's CPU does the work of its NIC here".into())
             }

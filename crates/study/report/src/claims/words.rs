@@ -30,13 +30,14 @@ What a claim is *about* decides which devices can answer it:
 ";
 
 impl Aspect {
-    const ALL: [Aspect; 6] = [
+    const ALL: [Aspect; 7] = [
         Aspect::Nic,
         Aspect::Testbed,
         Aspect::Pending,
         Aspect::Offload,
         Aspect::Polling,
         Aspect::Fitted,
+        Aspect::Unstated,
     ];
 
     /// Returns the word of the ledger's files.
@@ -48,6 +49,7 @@ impl Aspect {
             Aspect::Offload => "offload",
             Aspect::Polling => "polling",
             Aspect::Fitted => "fitted",
+            Aspect::Unstated => "unstated",
         }
     }
 
@@ -67,6 +69,9 @@ impl Aspect {
             }
             Aspect::Fitted => {
                 "a parameter of the model is fitted to this value, so that the model is bound to agree"
+            }
+            Aspect::Unstated => {
+                "a ratio of absolute figures whose host and message size the source does not state: no device can tell"
             }
             Aspect::Polling => "every device can tell; holds by construction in the model",
         }
