@@ -410,6 +410,21 @@ fn two_studies_do_not_share_a_folder() {
 }
 
 #[test]
+fn a_model_next_to_another_device_gets_all_cells() {
+    let place = Place::new();
+    let study = "study --device model:cx3 --device model:mt26428_qdr --only latency --out two";
+    place.run(study).ok();
+    let records = records(&place.path("two"));
+    let of = |device: &str| {
+        let records = records.iter();
+        records.filter(|r| r["device"]["name"] == device).count()
+    };
+    assert_eq!((of("cx3"), of("mt26428_qdr")), (18, 18));
+    let page = std::fs::read_to_string(place.path("two/report.html")).unwrap();
+    assert!(page.contains("36 predicted, 0 failed"));
+}
+
+#[test]
 fn a_browser_that_is_not_there_is_named() {
     let place = Place::new();
     let dir = place.path("s");

@@ -41,7 +41,8 @@ pub(super) struct Planned {
     pub(super) numbers: Vec<Option<u32>>,
 }
 
-/// Returns the plan of each device: all figures on the first one, those that compare devices on the others.
+/// Returns the plan of each device: all figures on the first one and on models, which take seconds, and those that
+/// compare devices on the others.
 ///
 /// # Errors
 /// No figure that was asked for can be measured on a device.
@@ -60,6 +61,10 @@ pub(super) fn plans(
     let mut plans: Vec<Planned> = first.into_iter().collect::<Result<_, Usage>>()?;
     let (only, asked_here) = (that_compare(&meta.only), that_compare(&asked));
     for at in places {
+        if at.is_model() {
+            plans.push(planned(args, meta, at, (&meta.only, &asked))?.0);
+            continue;
+        }
         if only.is_empty() {
             return Err(Usage(format!(
                 "--device {}: further devices are for figures that compare devices (fig8), and none of these was asked for; leave it out",

@@ -51,7 +51,9 @@ pub(crate) fn section(report: &Report<'_>) -> Markup {
                             tr {
                                 th scope="col" { "Need" }
                                 @for (device, _) in &devices {
-                                    @if devices.len() > 1 { th scope="col" { (device) } }
+                                    @if devices.len() > 1 {
+                                        th scope="col" { (device) @if device.starts_with("model:") { ", a prediction" } }
+                                    }
                                     @else { th scope="col" { "Use" } th scope="col" { "What it costs" } }
                                 }
                                 th scope="col" { "Shown in" }

@@ -171,19 +171,26 @@ impl Figure {
         self.panels.iter().any(Panel::has_published)
     }
 
-    /// Returns which series are drawn over one another, by panel: `SEND = WRITE_IMM (CPU of the active side)`.
+    /// Returns which series are drawn over one another, each group once, with its panels: `SEND = WRITE_IMM (1a: CPU of
+    /// the active side, 1b: one-way time)`.
     pub(crate) fn hidden(&self) -> Vec<String> {
-        let of_panel = |panel: &Panel| {
+        let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+        for panel in &self.panels {
             let Body::Lines(lines) = &panel.body else {
-                return Vec::new();
+                continue;
             };
-            let groups = lines.coinciding();
-            let named = groups
-                .iter()
-                .map(|names| format!("{} ({})", names.join(" = "), panel.full_title()));
-            named.collect()
-        };
-        self.panels.iter().flat_map(of_panel).collect()
+            for names in lines.coinciding() {
+                let (names, title) = (names.join(" = "), panel.full_title());
+                match groups.iter_mut().find(|(group, _)| *group == names) {
+                    Some((_, panels)) => panels.push(title),
+                    None => groups.push((names, vec![title])),
+                }
+            }
+        }
+        let worded = groups.into_iter();
+        worded
+            .map(|(names, panels)| format!("{names} ({})", panels.join(", ")))
+            .collect()
     }
 
     /// Names and styles of all series or none for bars, in order, each once: it serves the plots of all

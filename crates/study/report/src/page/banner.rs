@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use adverb_results::{
-    DeviceKind, DeviceRef, PairRecord, Params, Provenance, RESULTS_CSV, RESULTS_JSONL, Record, Site,
+    DeviceKind, DeviceRef, Outcome, PairRecord, Params, Provenance, RESULTS_CSV, RESULTS_JSONL,
+    Record, Site,
 };
 use maud::{Markup, html};
 
@@ -27,7 +28,6 @@ pub(super) fn measured_on(report: &Report<'_>) -> Markup {
         let times = report.records.iter().map(|r| r.provenance.started.as_str());
         if first { times.min() } else { times.max() }
     };
-    let (measured, failed) = (report.records.len() - report.failed(), report.failed());
     html! {
         dl class="facts" {
             (fact("Device", &all(|r| format!("{} ({})", r.device, kind(&r.device)))))
@@ -42,7 +42,7 @@ pub(super) fn measured_on(report: &Report<'_>) -> Markup {
             (fact("Date", &date(started(true), started(false))))
             @if let Some(profile) = &meta.profile { (fact("Profile", profile)) }
             (fact("Seed", &all(|r| r.params.seed.to_string())))
-            (fact("Cells", &format!("{measured} {}, {failed} failed", done(report))))
+            (fact("Cells", &cells(report)))
         }
     }
 }
@@ -73,14 +73,18 @@ fn hosts_of(record: &Record) -> String {
     hosts.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// What happened to the cells that did not fail.
-fn done(report: &Report<'_>) -> &'static str {
-    let mut kinds = report.records.iter().map(|r| r.device.kind);
-    if !report.records.is_empty() && kinds.all(|k| k == DeviceKind::Model) {
-        "predicted"
-    } else {
-        "measured"
-    }
+/// Counts cells by what happened to them: `104 measured, 104 predicted, 0 failed`.
+fn cells(report: &Report<'_>) -> String {
+    let done = |predicted: bool| {
+        let done = report.records.iter().filter(|r| r.outcome == Outcome::Ok);
+        done.filter(|r| (r.device.kind == DeviceKind::Model) == predicted)
+            .count()
+    };
+    let counts = [(done(false), "measured"), (done(true), "predicted")];
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let counts = counts.chain([(report.failed(), "failed")]);
+    let counts = counts.map(|(count, what)| format!("{count} {what}"));
+    counts.collect::<Vec<_>>().join(", ")
 }
 
 fn fact(name: &str, value: &str) -> Markup {

@@ -40,12 +40,12 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
         }
         (contents(&chapters, &assessments, &sweeps, &matrices))
         main {
-            @if !report.is_of_sweeps() { (findings_section(report, &findings)) }
-            (claims::section(&assessments))
             @for (chapter, figures) in &chapters {
                 (chapter_head(chapter))
                 @for figure in figures { (figure_section(figure)) }
             }
+            @if !report.is_of_sweeps() { (findings_section(report, &findings)) }
+            (claims::section(&assessments))
             @for sweep in &sweeps { (sweep.section()) }
             @for (number, matrix) in matrices.iter().enumerate() { (matrix.section(number)) }
             (left_out_section(report, &left_out))
@@ -132,14 +132,14 @@ fn contents(
     html! {
         nav aria-label="Contents" {
             ol class="contents" {
-                li { a href="#findings" { "Findings" } }
-                @if !assessments.is_empty() { li { a href="#claims" { (claims::TITLE) } } }
                 @for (chapter, figures) in chapters {
                     li class="chapter" { (chapter.title) }
                     @for figure in figures {
                         li { a href={ "#" (figure.spec.id) } { (title(figure.spec)) } }
                     }
                 }
+                li { a href="#findings" { "Findings" } }
+                @if !assessments.is_empty() { li { a href="#claims" { (claims::TITLE) } } }
                 @for sweep in sweeps { li { (sweep.link()) } }
                 @for (number, matrix) in matrices.iter().enumerate() { li { (matrix.link(number)) } }
                 li { a href="#cells" { "All cells" } }
