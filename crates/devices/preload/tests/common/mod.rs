@@ -1,6 +1,7 @@
 //! Starts unmodified programs over the library.
 
 pub(crate) mod namespaces;
+pub(crate) mod scene;
 
 use std::fs::File;
 use std::io::Write as _;
@@ -255,7 +256,7 @@ fn listening(folder: &Path, command: impl Fn(u16, File) -> Command) -> (Server, 
 }
 
 /// Whether a program of this network namespace listens on a TCP port.
-fn is_listening(port: u16) -> bool {
+pub(crate) fn is_listening(port: u16) -> bool {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
     let listens = |row: &str| {
         let mut words = row.split_whitespace().skip(1);
