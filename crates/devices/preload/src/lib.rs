@@ -14,7 +14,7 @@
 //! `cq_ex`, `srq_ex`, `device_ex` and `domains`; `explain` is about errors that completions report;
 //! `files` answers for the files of the devices in sysfs and `/dev`; `loading` makes `dlopen("libibverbs.so.1")` open
 //! this library, on x86-64 with glibc. `activity` counts what the program does; `unsupported` has the operations
-//! that the user-space NIC does not have. `cm` has the functions of librdmacm.
+//! that the user-space NIC does not have. `cm` has the functions of librdmacm, `rsocket` those of its sockets.
 //!
 //! # Rules
 //! * No call prints to stdout, ends the process, or unwinds into C.
@@ -54,6 +54,7 @@ mod port;
 mod qp;
 mod qp_ex;
 mod rates;
+mod rsocket;
 mod srq;
 mod srq_ex;
 mod tables;

@@ -12,7 +12,7 @@ use crate::call::Refusal;
 ///
 /// # Safety
 /// `address` is NULL or points to a socket address of the family that it names.
-pub(super) unsafe fn read(address: *const sockaddr) -> Result<SocketAddr, Refusal> {
+pub(crate) unsafe fn read(address: *const sockaddr) -> Result<SocketAddr, Refusal> {
     if address.is_null() {
         return Err(Refusal::invalid("the address is NULL"));
     }
@@ -38,7 +38,7 @@ pub(super) unsafe fn read(address: *const sockaddr) -> Result<SocketAddr, Refusa
 }
 
 /// Returns the socket address in C's form.
-pub(super) fn storage(address: SocketAddr) -> sockaddr_storage {
+pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
     // SAFETY: all zeros is a valid address of no family.
     let mut out: sockaddr_storage = unsafe { std::mem::zeroed() };
     match address {
@@ -64,7 +64,7 @@ pub(super) fn storage(address: SocketAddr) -> sockaddr_storage {
 }
 
 /// Returns the length of a socket address in C's form.
-pub(super) const fn length(address: SocketAddr) -> libc::socklen_t {
+pub(crate) const fn length(address: SocketAddr) -> libc::socklen_t {
     (match address {
         SocketAddr::V4(_) => size_of::<sockaddr_in>(),
         SocketAddr::V6(_) => size_of::<sockaddr_in6>(),

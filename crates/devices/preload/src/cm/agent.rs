@@ -346,7 +346,7 @@ extern "C" fn say_goodbye() {
 }
 
 /// The program's signal handlers run on its own threads.
-fn block_signals() {
+pub(crate) fn block_signals() {
     // SAFETY: an all-zero set is filled before it is used.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();

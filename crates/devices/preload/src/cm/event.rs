@@ -17,7 +17,7 @@ use crate::object::Object;
     reason = "the kernel reports some that this device has no cause for"
 )]
 #[repr(u32)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     AddrResolved,
     AddrError,
     RouteResolved,

@@ -10,30 +10,18 @@
 //!
 //! An id without event channel is synchronous: its operations wait for their events on a channel of its own.
 //!
-//! rsockets are not supported: `rsocket` is refused, so that the other functions get none.
+//! rsockets (`crate::rsocket`) use these functions.
 
-mod address;
-mod agent;
+pub(crate) mod address;
+pub(crate) mod agent;
 mod channel;
 mod connect;
 mod datagram;
 mod deliver;
 mod endpoint;
-mod event;
+pub(crate) mod event;
 mod id;
 mod info;
 mod qp;
 mod route;
-mod verbs;
-
-use std::ffi::c_int;
-
-use crate::call::{self, Refusal};
-
-/// The functions of rsockets in librdmacm itself rely on its own ids, which this library replaces.
-#[unsafe(no_mangle)]
-extern "C" fn rsocket(_domain: c_int, _kind: c_int, _protocol: c_int) -> c_int {
-    call::number("rsocket", || {
-        Err(Refusal::unsupported("rsockets are not supported"))
-    })
-}
+pub(crate) mod verbs;

@@ -12,16 +12,16 @@ unsafe extern "C" {
     pub(super) fn ibv_free_device_list(list: *mut *mut ibv_device);
     pub(super) fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context;
     pub(super) fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
-    pub(super) fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
-    pub(super) fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
-    pub(super) fn ibv_create_cq(
+    pub(crate) fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
+    pub(crate) fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
+    pub(crate) fn ibv_create_cq(
         context: *mut ibv_context,
         cqe: c_int,
         cq_context: *mut c_void,
         channel: *mut ibv_comp_channel,
         vector: c_int,
     ) -> *mut ibv_cq;
-    pub(super) fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
+    pub(crate) fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
     pub(super) fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp;
     pub(super) fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int;
     pub(super) fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int;
