@@ -7,8 +7,8 @@ use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, AsyncEvent, AtomicCap, Context, Counters,
     CreateError, Device, DeviceCaps, DeviceName, GidType, Impairment, Lid, LinkLayer, MAX_MESSAGE,
-    OpenError, PacketMarking, PollError, PortCaps, PortNum, QpCaps, QpInit, QpType, RegisterError,
-    SrqCaps, Unsupported,
+    OpenError, PacketMarking, PollError, PortCaps, PortNum, QpCaps, QpInit, QpType, Qpn,
+    RegisterError, SrqCaps, Unsupported,
 };
 
 use crate::channel::SoftChannel;
@@ -21,11 +21,12 @@ use crate::port::Port;
 use crate::port::PrivateReach;
 use crate::qp::{MAX_RD_ATOM, SoftQp};
 use crate::shm::dir::DirPath;
-use crate::shm::layout::{FIRST_QP, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ};
+use crate::shm::layout::{FIRST_QP, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ, slot_of};
 use crate::shm::peer::check_pidfd;
 use crate::shm::quiesce;
 use crate::srq::SoftSrq;
 use crate::udp::{Udp, UdpAddress, UdpPeers, ip_of};
+use crate::xrc::SoftXrcd;
 
 /// Maximum number of requests in a queue (`max_qp_wr`).
 pub(crate) const MAX_WR: u32 = 1 << 15;
@@ -481,6 +482,44 @@ impl SoftContext {
         })
     }
 
+    /// Whether queue pairs with this number belong to the context.
+    pub fn numbers(&self, qpn: Qpn) -> bool {
+        slot_of(qpn) == self.handle.port.slot
+    }
+
+    /// Opens an XRC domain (`ibv_open_xrcd`).
+    ///
+    /// # Errors
+    /// There are too many completion queues, of which it needs one, or there is no memory for it.
+    pub fn open_xrcd(&self) -> Result<SoftXrcd, CreateError> {
+        SoftXrcd::new(self.alloc_pd()?)
+    }
+
+    /// Creates an XRC shared receive queue (`ibv_create_srq_ex`), whose receives complete in `cq`.
+    ///
+    /// # Errors
+    /// As for [`Context::create_srq`].
+    pub fn create_xrc_srq(
+        &self,
+        pd: &SoftPd,
+        caps: &SrqCaps,
+        of: (&SoftXrcd, &SoftCq),
+    ) -> Result<SoftSrq, CreateError> {
+        self.check_domain(pd)?;
+        caps.check(&self.caps, "soft")?;
+        let (xrcd, cq) = of;
+        xrcd.create_srq(pd, caps, cq)
+    }
+
+    /// Creates a receive queue pair of an XRC domain. Send queue pairs are created as those of other types.
+    ///
+    /// # Errors
+    /// There are too many queue pairs, there is no memory for one, or the domain belongs to another context.
+    pub fn create_xrc_recv_qp(&self, xrcd: &SoftXrcd) -> Result<SoftQp, CreateError> {
+        self.check_domain(&xrcd.pd)?;
+        SoftQp::of_xrcd(xrcd)
+    }
+
     fn make_qp(
         &self,
         pd: &SoftPd,
@@ -488,9 +527,20 @@ impl SoftContext {
         srq: Option<&SoftSrq>,
     ) -> Result<SoftQp, CreateError> {
         self.check_domain(pd)?;
-        if !matches!(init.qp_type, QpType::Rc | QpType::Uc | QpType::Ud) {
+        let has_receives = match init.qp_type {
+            QpType::Rc | QpType::Uc | QpType::Ud => true,
+            QpType::XrcSend => false,
+            _ => {
+                return Err(Unsupported {
+                    feature: "queue pairs of this type",
+                    device: "soft".into(),
+                }
+                .into());
+            }
+        };
+        if srq.is_some() && !has_receives {
             return Err(Unsupported {
-                feature: "queue pairs of this type",
+                feature: "shared receive queues of queue pairs that only send",
                 device: "soft".into(),
             }
             .into());

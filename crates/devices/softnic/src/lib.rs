@@ -40,6 +40,7 @@ mod errands;
 mod gsi;
 mod idle;
 mod memory;
+mod null_region;
 mod pages;
 mod port;
 mod program_memory;
@@ -53,6 +54,7 @@ pub mod shm;
 mod srq;
 mod udp;
 mod windows;
+mod xrc;
 
 pub use channel::SoftChannel;
 pub use context::{SoftAh, SoftContext, SoftDevice};
@@ -62,6 +64,7 @@ pub use gsi::{Gsi, ReceivedMad};
 #[cfg(feature = "testing")]
 pub use idle::yields;
 pub use memory::SoftMr;
+pub use null_region::SoftNullMr;
 pub use pages::{NotShared, RegionCounts, region_counts};
 #[cfg(feature = "testing")]
 pub use port::PrivateReach;
@@ -78,3 +81,4 @@ pub use srq::SoftSrq;
 pub use udp::Fault;
 pub use udp::{CAPTURE_VARIABLE, create_capture, host_addresses, interface_index};
 pub use windows::SoftMw;
+pub use xrc::SoftXrcd;

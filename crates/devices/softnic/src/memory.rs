@@ -104,6 +104,16 @@ impl SoftMr {
         Self::enter(port, pd, memory, (None, access))
     }
 
+    /// Registers a part of a null region, or an empty region.
+    pub(crate) fn of_null(
+        port: &Arc<Port>,
+        pd: u32,
+        memory: (LocalRegion, u64),
+        access: AccessFlags,
+    ) -> Result<Self, RegisterError> {
+        Self::enter(port, pd, memory, (None, access))
+    }
+
     /// Registers new private memory.
     #[cfg(feature = "testing")]
     pub(crate) fn in_private_memory(
@@ -226,7 +236,7 @@ impl SoftMr {
     /// afterwards, so a stopped peer must not write to it. A file of shared memory is not reused.
     fn patience(&self) -> Duration {
         match &*self.region {
-            LocalRegion::File(_) => quiesce::TIMEOUT,
+            LocalRegion::File(_) | LocalRegion::Null(_) => quiesce::TIMEOUT,
             _ => Duration::MAX,
         }
     }

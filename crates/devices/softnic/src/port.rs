@@ -26,6 +26,7 @@ use crate::shm::layout::{
     self, ACTIVE_MTU, CqEntry, ErrandEntry, FIRST_QP, Header, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ,
     MrEntry, QpEntry, SrqEntry, slot_of,
 };
+use crate::shm::null_space::NullRegions;
 use crate::shm::peer::{Peer, PeerError, pid_namespace};
 use crate::shm::quiesce;
 use crate::shm::regions::{LocalRegion, RegionTable, Windows};
@@ -103,6 +104,7 @@ pub(crate) struct Port {
     serial: AtomicU32,
     pub(crate) qps: Mutex<HashMap<u32, Arc<dyn PortQp>>>,
     pub(crate) regions: Mutex<RegionTable>,
+    pub(crate) null_regions: NullRegions,
     /// Locked before the regions.
     pub(crate) windows: Mutex<Windows>,
     pub(crate) srqs: Mutex<HashMap<u32, Weak<dyn PortSrq>>>,
@@ -237,6 +239,7 @@ impl Port {
             serial: AtomicU32::new(0),
             qps: Mutex::default(),
             regions: Mutex::default(),
+            null_regions: NullRegions::default(),
             windows: Mutex::default(),
             srqs: Mutex::default(),
             async_events: Mutex::default(),

@@ -89,6 +89,9 @@ impl SoftPd {
         if entry.pd.load(Ordering::Relaxed) != self.number {
             return Err(SgeError::Domain { lkey });
         }
+        if self.handle.port.null_regions.has(sge.lkey()) {
+            return Ok(());
+        }
         let region_addr = entry.addr.load(Ordering::Relaxed);
         let region_length = entry.length.load(Ordering::Relaxed);
         let (addr, length) = (sge.addr(), sge.length());
@@ -115,7 +118,7 @@ impl SoftPd {
     /// Such requests cannot use the SGE, or the process does not have the memory.
     pub fn prefetch(&self, sge: &Sge<'_>, need: AccessFlags) -> Result<(), PrefetchError> {
         self.check_sge(sge, need)?;
-        if sge.length() == 0 {
+        if sge.length() == 0 || self.handle.port.null_regions.has(sge.lkey()) {
             return Ok(());
         }
         let first = local_address(&self.handle.port, sge).expose_provenance() as u64;

@@ -167,7 +167,7 @@ fn packet(from: SocketAddr, to: SocketAddr, (qkey, payload): (u32, &[u8])) -> Ve
     let src_qp = Qpn::new(1).unwrap();
     let extension = Extension::Datagram(Deth { qkey, src_qp });
     let packet = Packet {
-        headers: PacketHeaders { bth, extension },
+        headers: PacketHeaders::new(bth, extension),
         payload,
     };
     let mut bytes = vec![0; 400];

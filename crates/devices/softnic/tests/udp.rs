@@ -434,6 +434,7 @@ impl Forger {
 /// Returns a forged WRITE of 8 bytes.
 fn forged(flow: &Flow, dest: Qpn, psn: Psn, to: RemoteAddress) -> Vec<u8> {
     let headers = PacketHeaders {
+        xrc: None,
         bth: Bth::new(Opcode::RcWriteOnly, dest, psn),
         extension: Extension::Rdma(Reth {
             remote: to,
@@ -603,6 +604,7 @@ fn a_packet_of_an_unknown_opcode_reaches_its_queue_pair() {
 /// A congestion notification to `dest`.
 fn notification(flow: &Flow, dest: Qpn) -> Vec<u8> {
     let headers = PacketHeaders {
+        xrc: None,
         bth: Bth::new(Opcode::Cnp, dest, FIRST_PSN),
         extension: Extension::None,
     };

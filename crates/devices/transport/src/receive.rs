@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use adverb_verbs::Srqn;
+
 use crate::request::{PostError, ReceiveWork};
 
 /// Receive requests in the order in which messages take them.
@@ -26,6 +28,13 @@ pub trait SharedReceives: fmt::Debug + Send {
 
     /// Takes back a request whose message was dropped. It may be used for another message.
     fn give_back(&mut self, work: ReceiveWork);
+
+    /// XRC: selects the queue from which the next requests are taken. Returns false if the queue pair's domain has no
+    /// such queue.
+    fn select(&mut self, srqn: Srqn) -> bool {
+        let _ = srqn;
+        false
+    }
 }
 
 impl ReceiveQueue {
@@ -71,6 +80,14 @@ impl ReceiveQueue {
         match &mut self.0 {
             Source::Own { waiting, .. } => waiting.push_front(work),
             Source::Shared(receives) => receives.give_back(work),
+        }
+    }
+
+    /// XRC: selects the queue of the next message. Returns false if there is no such queue.
+    pub(crate) fn select(&mut self, srqn: Srqn) -> bool {
+        match &mut self.0 {
+            Source::Own { .. } => false,
+            Source::Shared(receives) => receives.select(srqn),
         }
     }
 

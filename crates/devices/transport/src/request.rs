@@ -1,6 +1,8 @@
 //! Work requests, as the transport stores them until they complete.
 
-use adverb_verbs::{Comparison, Imm, Lkey, Operation, RemoteAddress, Rkey, SendFlags, Sge, WrId};
+use adverb_verbs::{
+    Comparison, Imm, Lkey, Operation, RemoteAddress, Rkey, SendFlags, Sge, Srqn, WrId,
+};
 use smallvec::SmallVec;
 
 use crate::memory::{Access, AccessError, AtomicOperation, Key, Memory, Place};
@@ -232,6 +234,8 @@ pub struct SendWork {
     pub payload: Payload,
     /// Send flags. `INLINE` is ignored: the payload determines it.
     pub flags: SendFlags,
+    /// XRC: the peer's shared receive queue. Other services ignore it.
+    pub remote_srqn: Srqn,
 }
 
 /// A request to the receive queue.

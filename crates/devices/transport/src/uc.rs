@@ -233,7 +233,7 @@ impl UcQp {
         if segment.position.ends() && request.flags.contains(SendFlags::SOLICITED) {
             bth = bth.with(BthFlags::SOLICITED);
         }
-        let headers = PacketHeaders { bth, extension };
+        let headers = PacketHeaders::new(bth, extension);
         let (length, place) = headers
             .lay_out(segment.bytes, out)
             .expect("headers fit the opcode, and any packet the buffer");

@@ -276,7 +276,7 @@ impl<A: Copy> UdQp<A> {
         if request.flags.contains(SendFlags::SOLICITED) {
             bth = bth.with(BthFlags::SOLICITED);
         }
-        let headers = PacketHeaders { bth, extension };
+        let headers = PacketHeaders::new(bth, extension);
         let (length, place) = headers
             .lay_out(request.payload.length() as usize, out)
             .expect("headers fit the opcode, and any packet the buffer");

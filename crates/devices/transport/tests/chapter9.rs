@@ -111,10 +111,7 @@ fn a_nak_leaves_the_acknowledgement_before_it() {
         post_receive(&mut lab, 0, 8);
         let first = config(Side::A).requester.first_psn;
         let bth = Bth::new(Opcode::RcSendOnly, config(Side::B).qpn, first).with(BthFlags::ACK_REQ);
-        let headers = PacketHeaders {
-            bth,
-            extension: Extension::None,
-        };
+        let headers = PacketHeaders::new(bth, Extension::None);
         let packet = Packet {
             headers,
             payload: &[],

@@ -151,7 +151,7 @@ impl Forged {
             _ => 0,
         };
         let mut bytes = [FORGED; PACKET_SPACE];
-        let headers = PacketHeaders { bth, extension };
+        let headers = PacketHeaders::new(bth, extension);
         let (length, _) = headers.lay_out(payload, &mut bytes).unwrap();
         match self {
             Forged::WrongLength => network.inject(at, &bytes[..length + 4]),

@@ -580,10 +580,7 @@ fn packets_for_others_are_dropped_and_counted() {
     let uc = inject(&mut lab, Opcode::UcSendOnly, Extension::None, &[]);
     assert_eq!(uc, Err(DropReason::WrongService));
     let bth = Bth::new(Opcode::RcSendOnly, config(Side::A).qpn, Psn::new(0));
-    let headers = PacketHeaders {
-        bth,
-        extension: Extension::None,
-    };
+    let headers = PacketHeaders::new(bth, Extension::None);
     let payload = &[];
     let packet = Packet { headers, payload };
     let other = lab.b.qp.handle_packet(lab.now, &packet, &mut lab.b.memory);

@@ -34,7 +34,7 @@ fn answer(
 ) -> Result<(), DropReason> {
     let psn = config(Side::A).requester.first_psn.advance(ahead);
     let bth = Bth::new(opcode, config(Side::A).qpn, psn).padded_for(payload.len());
-    let headers = PacketHeaders { bth, extension };
+    let headers = PacketHeaders::new(bth, extension);
     let packet = Packet { headers, payload };
     let taken = lab.a.qp.handle_packet(lab.now, &packet, &mut lab.a.memory);
     lab.flush();

@@ -9,7 +9,7 @@ use adverb_transport::{
     Payload, PostError, RcQp, ReceiveQueue, ReceiveWork, SendWork, SharedReceives, UcConfig, UcQp,
     Work,
 };
-use adverb_verbs::{AccessFlags, Imm, PathMtu, QpState, SendFlags, WcStatus, WrId};
+use adverb_verbs::{AccessFlags, Imm, PathMtu, QpState, SendFlags, Srqn, WcStatus, WrId};
 use adverb_wire::Verb;
 use lab::memory::{REMOTE, pieces};
 use lab::{Fate, Lab, Random, Side, config};
@@ -55,6 +55,7 @@ fn request(id: u64, work: Work, payload: Payload) -> SendWork {
         work,
         payload,
         flags: SendFlags::SIGNALED,
+        remote_srqn: Srqn(0),
     }
 }
 

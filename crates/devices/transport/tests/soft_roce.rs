@@ -11,8 +11,8 @@ use adverb_transport::{
 };
 use adverb_units::Time;
 use adverb_verbs::{
-    AccessFlags, Lkey, PathMtu, Psn, Qpn, RemoteAddress, RetryParams, Rkey, RnrTimer, SendFlags,
-    WcStatus, WrId,
+    AccessFlags, Lkey, PathMtu, Psn, QpType, Qpn, RemoteAddress, RetryParams, Rkey, RnrTimer,
+    SendFlags, Srqn, WcStatus, WrId,
 };
 use adverb_wire::bth::BthFlags;
 use adverb_wire::{Extension, Frame, Opcode, Packet};
@@ -123,6 +123,7 @@ impl Memory for Anywhere {
 /// A queue pair connected to `peer`; both directions begin at `psn`.
 fn rc(own: Qpn, peer: Qpn, psn: Psn) -> RcQp {
     let config = RcConfig {
+        qp_type: QpType::Rc,
         qpn: own,
         peer,
         path_mtu: MTU,
@@ -149,6 +150,7 @@ fn request(work: Work, memory: &Anywhere) -> SendWork {
         work,
         payload: Payload::Memory([memory.piece()].into_iter().collect()),
         flags: SendFlags::SIGNALED,
+        remote_srqn: Srqn(0),
     }
 }
 

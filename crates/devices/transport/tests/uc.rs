@@ -8,7 +8,7 @@ use adverb_transport::{
 };
 use adverb_units::{Span, Time};
 use adverb_verbs::{
-    AccessFlags, Imm, PathMtu, Psn, QpAttr, QpState, SendFlags, WcOpcode, WcStatus, WrId,
+    AccessFlags, Imm, PathMtu, Psn, QpAttr, QpState, SendFlags, Srqn, WcOpcode, WcStatus, WrId,
 };
 use adverb_wire::{Bth, Extension, Opcode, Packet, PacketHeaders, UnknownOpcode};
 use lab::memory::{REMOTE, piece, pieces};
@@ -69,6 +69,7 @@ fn post(lab: &mut Lab<UcQp>, id: u64, work: Work, payload: Payload) {
         work,
         payload,
         flags: SendFlags::SIGNALED,
+        remote_srqn: Srqn(0),
     };
     lab.a.qp.post_send(request).unwrap();
 }
@@ -196,10 +197,7 @@ fn a_forged_part_of_a_message_leaves_the_message_in_progress() {
                 lab::config(Side::B).qpn,
                 first.advance(ahead),
             );
-            let headers = PacketHeaders {
-                bth,
-                extension: Extension::None,
-            };
+            let headers = PacketHeaders::new(bth, Extension::None);
             let payload = &[1; MTU];
             let packet = Packet { headers, payload };
             let taken = lab.b.qp.handle_packet(&packet, &mut lab.b.memory);
@@ -302,6 +300,7 @@ fn wrong_memory_stops_the_send_queue_until_it_is_resumed() {
         work: Work::Send,
         payload: piece(0, 8),
         flags: SendFlags::empty(),
+        remote_srqn: Srqn(0),
     };
     lab.b.qp.post_send(answer).unwrap();
     lab.run();
@@ -329,6 +328,7 @@ fn operations_that_uc_lacks_are_refused_at_the_post() {
             work,
             payload: piece(0, 8),
             flags: SendFlags::empty(),
+            remote_srqn: Srqn(0),
         };
         let refused = lab.a.qp.post_send(request);
         assert_eq!(refused, Err(PostError::NotOfService(work)));

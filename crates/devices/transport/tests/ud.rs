@@ -6,7 +6,7 @@ use adverb_transport::{
     Completion, DropReason, PACKET_SPACE, Payload, PostError, ReceiveQueue, ReceiveWork, SendWork,
     Solicited, UdConfig, UdDestination, UdQp, Work,
 };
-use adverb_verbs::{Imm, PathMtu, Psn, QpState, Qpn, SendFlags, WcFlags, WcStatus, WrId};
+use adverb_verbs::{Imm, PathMtu, Psn, QpState, Qpn, SendFlags, Srqn, WcFlags, WcStatus, WrId};
 use adverb_wire::{Packet, UnknownOpcode, grh};
 use lab::TestMemory;
 use lab::memory::{REMOTE, piece, pieces};
@@ -43,6 +43,7 @@ fn send(id: u64, work: Work, payload: Payload) -> SendWork {
         work,
         payload,
         flags: SendFlags::SIGNALED,
+        remote_srqn: Srqn(0),
     }
 }
 

@@ -155,6 +155,7 @@ impl UnknownOpcode {
             1 => Some(Service::Uc),
             3 => Some(Service::Ud),
             4 => Some(Service::Cnp),
+            5 => Some(Service::Xrc),
             _ => None,
         }
     }

@@ -24,8 +24,8 @@ pub enum WireError {
         /// The buffer's length.
         have: usize,
     },
-    /// An opcode other than RC's, UC's, UD's and CNP.
-    #[error("unknown opcode {:#04x}: expected one of RC, UC, UD or CNP", .0.code)]
+    /// An opcode other than those of RC, XRC, UC, UD and CNP.
+    #[error("unknown opcode {:#04x}: expected one of RC, XRC, UC, UD or CNP", .0.code)]
     Opcode(UnknownOpcode),
     /// A version of the base transport header other than 0.
     #[error("invalid BTH version {0}: expected 0")]

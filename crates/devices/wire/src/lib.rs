@@ -16,7 +16,7 @@
 //! * [`pcap`]: writes captures for other programs. Packets and frames print on one line.
 //!
 //! Sources: IBTA volume 1, chapter 9 (transport), 12 (communication management), 5.2 (headers), 7.8 (ICRC), 8.3
-//! (GRH), 13.4 (management datagrams); annexes A11 (IP CM service), A17 (RoCEv2).
+//! (GRH), 13.4 (management datagrams); annexes A11 (IP CM service), A14 (XRC), A17 (RoCEv2).
 
 #![forbid(unsafe_code)]
 
@@ -43,6 +43,7 @@ pub mod pcap;
 mod print;
 pub mod reth;
 pub mod udp;
+pub mod xrc_eth;
 
 pub use aeth::{Aeth, Credits, NakCode, Syndrome};
 pub use atomic_ack_eth::AtomicAckEth;
@@ -58,6 +59,7 @@ pub use imm_dt::ImmDt;
 pub use opcode::{Headers, Opcode, Position, Service, Verb};
 pub use packet::{Extension, Packet, PacketHeaders};
 pub use reth::Reth;
+pub use xrc_eth::XrcEth;
 
 /// UDP destination port of RoCEv2 (IBTA annex A17.3.2.2; IANA `roce`).
 pub const ROCE_PORT: u16 = 4791;

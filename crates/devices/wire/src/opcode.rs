@@ -11,6 +11,8 @@ pub enum Service {
     Ud,
     /// Congestion notification (annex A17.9.3).
     Cnp,
+    /// Extended reliable connection (annex A14).
+    Xrc,
 }
 
 /// The verb that a packet belongs to.
@@ -118,6 +120,8 @@ bitflags::bitflags! {
         const IMM_DT = 1 << 5;
         /// Invalidate extended transport header.
         const IETH = 1 << 6;
+        /// XRC extended transport header. It precedes all others.
+        const XRC_ETH = 1 << 7;
     }
 }
 
@@ -216,13 +220,50 @@ opcodes! {
     UdSendOnly = 0x64, "UD SEND only", Ud, Send, Only, [DETH];
     UdSendOnlyImm = 0x65, "UD SEND only with immediate", Ud, Send, Only, [DETH IMM_DT];
     Cnp = 0x81, "CNP", Cnp, Cnp, Only, [];
+    XrcSendFirst = 0xa0, "XRC SEND first", Xrc, Send, First, [XRC_ETH];
+    XrcSendMiddle = 0xa1, "XRC SEND middle", Xrc, Send, Middle, [XRC_ETH];
+    XrcSendLast = 0xa2, "XRC SEND last", Xrc, Send, Last, [XRC_ETH];
+    XrcSendLastImm = 0xa3, "XRC SEND last with immediate", Xrc, Send, Last, [XRC_ETH IMM_DT];
+    XrcSendOnly = 0xa4, "XRC SEND only", Xrc, Send, Only, [XRC_ETH];
+    XrcSendOnlyImm = 0xa5, "XRC SEND only with immediate", Xrc, Send, Only, [XRC_ETH IMM_DT];
+    XrcWriteFirst = 0xa6, "XRC WRITE first", Xrc, Write, First, [XRC_ETH RETH];
+    XrcWriteMiddle = 0xa7, "XRC WRITE middle", Xrc, Write, Middle, [XRC_ETH];
+    XrcWriteLast = 0xa8, "XRC WRITE last", Xrc, Write, Last, [XRC_ETH];
+    XrcWriteLastImm = 0xa9, "XRC WRITE last with immediate", Xrc, Write, Last, [XRC_ETH IMM_DT];
+    XrcWriteOnly = 0xaa, "XRC WRITE only", Xrc, Write, Only, [XRC_ETH RETH];
+    XrcWriteOnlyImm = 0xab, "XRC WRITE only with immediate", Xrc, Write, Only, [XRC_ETH RETH IMM_DT];
+    XrcReadRequest = 0xac, "XRC READ request", Xrc, ReadRequest, Only, [XRC_ETH RETH];
+    XrcReadResponseFirst = 0xad, "XRC READ response first", Xrc, ReadResponse, First, [AETH];
+    XrcReadResponseMiddle = 0xae, "XRC READ response middle", Xrc, ReadResponse, Middle, [];
+    XrcReadResponseLast = 0xaf, "XRC READ response last", Xrc, ReadResponse, Last, [AETH];
+    XrcReadResponseOnly = 0xb0, "XRC READ response only", Xrc, ReadResponse, Only, [AETH];
+    XrcAck = 0xb1, "XRC ACK", Xrc, Ack, Only, [AETH];
+    XrcAtomicAck = 0xb2, "XRC ATOMIC ACK", Xrc, AtomicAck, Only, [AETH ATOMIC_ACK_ETH];
+    XrcCompareSwap = 0xb3, "XRC COMPARE SWAP", Xrc, CompareSwap, Only, [XRC_ETH ATOMIC_ETH];
+    XrcFetchAdd = 0xb4, "XRC FETCH ADD", Xrc, FetchAdd, Only, [XRC_ETH ATOMIC_ETH];
+    XrcSendLastInvalidate = 0xb6, "XRC SEND last with invalidate", Xrc, Send, Last, [XRC_ETH IETH];
+    XrcSendOnlyInvalidate = 0xb7, "XRC SEND only with invalidate", Xrc, Send, Only, [XRC_ETH IETH];
 }
+
+/// Upper bits of the opcodes of XRC.
+const XRC: u8 = 0xa0;
 
 impl Opcode {
     /// Returns its code.
     #[inline]
     pub const fn code(self) -> u8 {
         self as u8
+    }
+
+    /// Returns the XRC opcode with the same verb and position as an RC opcode.
+    #[inline]
+    #[must_use]
+    pub const fn as_xrc(self) -> Self {
+        // IBTA table 38: the service is the upper three bits, the operation the lower five.
+        match Self::from_code(XRC | self.code()) {
+            Some(xrc) => xrc,
+            None => self,
+        }
     }
 
     /// Whether a payload may follow the headers.
@@ -251,11 +292,31 @@ mod tests {
                 0 => Service::Rc,
                 1 => Service::Uc,
                 3 => Service::Ud,
+                5 => Service::Xrc,
                 _ => Service::Cnp,
             };
             assert_eq!(opcode.service(), service, "{}", opcode.name());
         }
-        assert_eq!(Opcode::ALL.len(), 38);
+        assert_eq!(Opcode::ALL.len(), 61);
+    }
+
+    #[test]
+    fn xrc_has_the_packets_of_rc_and_its_requests_name_a_queue() {
+        let (rc, xrc): (Vec<Opcode>, Vec<Opcode>) = Opcode::ALL
+            .iter()
+            .filter(|opcode| matches!(opcode.service(), Service::Rc | Service::Xrc))
+            .copied()
+            .partition(|opcode| opcode.service() == Service::Rc);
+        let translated: Vec<_> = rc.iter().map(|opcode| opcode.as_xrc()).collect();
+        assert_eq!(xrc, translated);
+        for (rc, xrc) in rc.into_iter().zip(xrc) {
+            assert_eq!((rc.verb(), rc.position()), (xrc.verb(), xrc.position()));
+            let own = match rc.verb().is_response() {
+                true => Headers::empty(),
+                false => Headers::XRC_ETH,
+            };
+            assert_eq!(xrc.headers(), rc.headers() | own);
+        }
     }
 
     #[test]

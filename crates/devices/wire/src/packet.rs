@@ -2,15 +2,16 @@
 
 use crate::bth::pad_for;
 use crate::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Opcode, Reth, WireError,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Opcode, Reth, WireError, XrcEth,
 };
 
-/// Length of the longest headers: BTH and AtomicETH.
-pub const MAX_HEADERS: usize = crate::bth::LEN + crate::atomic_eth::LEN;
-/// Length of the longest packet without its ICRC: BTH, RETH, immediate data and a path MTU of 4096 B.
-pub const MAX_PACKET: usize = crate::bth::LEN + crate::reth::LEN + crate::imm_dt::LEN + 4096;
+/// Length of the longest headers: BTH, XRCETH and AtomicETH.
+pub const MAX_HEADERS: usize = crate::bth::LEN + crate::xrc_eth::LEN + crate::atomic_eth::LEN;
+/// Length of the longest packet without its ICRC: BTH, XRCETH, RETH, immediate data and a path MTU of 4096 B.
+pub const MAX_PACKET: usize =
+    crate::bth::LEN + crate::xrc_eth::LEN + crate::reth::LEN + crate::imm_dt::LEN + 4096;
 
-/// The extended headers of a packet: one of the combinations of table 38.
+/// The extended headers of a packet except XRCETH: one of the combinations of table 38.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
     /// None.
@@ -72,7 +73,7 @@ impl Extension {
     /// Parses the extended headers of an opcode at the beginning of `bytes`; returns them and what follows.
     #[inline]
     fn parse(opcode: Opcode, bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
-        let headers = opcode.headers();
+        let headers = opcode.headers() - Headers::XRC_ETH;
         let with_imm = headers.contains(Headers::IMM_DT);
         if headers.is_empty() {
             Ok((Extension::None, bytes))
@@ -141,15 +142,45 @@ fn write_two(out: &mut [u8], one: &[u8], two: &[u8]) {
 pub struct PacketHeaders {
     /// Base transport header.
     pub bth: Bth,
-    /// Extension headers.
+    /// XRC extended transport header.
+    pub xrc: Option<XrcEth>,
+    /// The other extended headers.
     pub extension: Extension,
 }
 
 impl PacketHeaders {
+    /// Makes headers without XRCETH.
+    #[inline]
+    pub const fn new(bth: Bth, extension: Extension) -> Self {
+        PacketHeaders {
+            bth,
+            xrc: None,
+            extension,
+        }
+    }
+
     /// Returns the length of all headers in bytes.
     #[inline]
     pub const fn length(&self) -> usize {
-        crate::bth::LEN + self.extension.length()
+        crate::bth::LEN + self.xrc_length() + self.extension.length()
+    }
+
+    #[inline]
+    const fn xrc_length(&self) -> usize {
+        if self.xrc.is_some() {
+            crate::xrc_eth::LEN
+        } else {
+            0
+        }
+    }
+
+    /// Returns the set of extended headers.
+    #[inline]
+    const fn extended(&self) -> Headers {
+        match self.xrc {
+            Some(_) => self.extension.headers().union(Headers::XRC_ETH),
+            None => self.extension.headers(),
+        }
     }
 
     /// Writes headers and padding of a packet with `payload` bytes of payload to `out`, and sets the pad count. Returns
@@ -164,10 +195,10 @@ impl PacketHeaders {
         out: &'b mut [u8],
     ) -> Result<(usize, &'b mut [u8]), WireError> {
         let opcode = self.bth.opcode;
-        if self.extension.headers() != opcode.headers() {
+        if self.extended() != opcode.headers() {
             return Err(WireError::ExtensionOfOther {
                 opcode: opcode.code(),
-                found: self.extension.headers().bits(),
+                found: self.extended().bits(),
                 wanted: opcode.headers().bits(),
             });
         }
@@ -185,6 +216,10 @@ impl PacketHeaders {
         };
         let (bth, rest) = out.split_at_mut(crate::bth::LEN);
         bth.copy_from_slice(&self.bth.padded_for(payload).to_bytes());
+        let (xrc, rest) = rest.split_at_mut(self.xrc_length());
+        if let Some(header) = &self.xrc {
+            xrc.copy_from_slice(&header.to_bytes());
+        }
         let (extension, rest) = rest.split_at_mut(self.extension.length());
         self.extension.write(extension);
         let (place, padding) = rest.split_at_mut(payload);
@@ -210,6 +245,10 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let (bth, rest) = Bth::parse(bytes)?;
+        let (xrc, rest) = match bth.opcode.headers().contains(Headers::XRC_ETH) {
+            false => (None, rest),
+            true => XrcEth::parse(rest).map(|(header, rest)| (Some(header), rest))?,
+        };
         let (extension, rest) = Extension::parse(bth.opcode, rest)?;
         let padded = rest.len();
         let payload = padded.checked_sub(usize::from(bth.pad));
@@ -225,7 +264,11 @@ impl<'a> Packet<'a> {
             });
         }
         Ok(Packet {
-            headers: PacketHeaders { bth, extension },
+            headers: PacketHeaders {
+                bth,
+                xrc,
+                extension,
+            },
             payload: &rest[..payload],
         })
     }

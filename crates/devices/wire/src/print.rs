@@ -85,6 +85,9 @@ impl fmt::Display for PacketHeaders {
                 write!(f, " {name}")?;
             }
         }
+        if let Some(xrc) = &self.xrc {
+            write!(f, " srq {}", xrc.srqn)?;
+        }
         self.extension.fmt(f)
     }
 }

@@ -170,6 +170,7 @@ fn write_only(payload: &[u8]) -> Vec<u8> {
         rkey: Rkey(0x1234),
     };
     let headers = PacketHeaders {
+        xrc: None,
         bth: Bth::new(
             Opcode::RcWriteOnlyImm,
             Qpn::new(0x11).unwrap(),
@@ -205,11 +206,11 @@ fn invalid_packets_are_refused_with_the_check_that_failed() {
         (good[..30].into(), "ImmDt has 4 B, but only 2 B are left"),
         (
             with(0, 0x15),
-            "unknown opcode 0x15: expected one of RC, UC, UD or CNP",
+            "unknown opcode 0x15: expected one of RC, XRC, UC, UD or CNP",
         ),
         (
             with(0, 0xff),
-            "unknown opcode 0xff: expected one of RC, UC, UD or CNP",
+            "unknown opcode 0xff: expected one of RC, XRC, UC, UD or CNP",
         ),
         (with(1, 0x41), "invalid BTH version 1: expected 0"),
         (
@@ -237,10 +238,7 @@ fn invalid_packets_are_refused_with_the_check_that_failed() {
 #[test]
 fn headers_of_another_opcode_are_not_written() {
     let bth = Bth::new(Opcode::RcAck, Qpn::default(), Psn::default());
-    let headers = PacketHeaders {
-        bth,
-        extension: Extension::None,
-    };
+    let headers = PacketHeaders::new(bth, Extension::None);
     let refused = headers.lay_out(0, &mut [0; 64]).unwrap_err();
     assert_eq!(
         refused.to_string(),

@@ -192,7 +192,11 @@ fn wireshark_reads_what_was_written() {
         let ours = Frame::parse(bytes).unwrap();
         seen.push(ours.packet.opcode());
         let theirs: Vec<&str> = line.split('\t').collect();
-        for (field, text) in FIELDS.iter().zip(&theirs) {
+        // Wireshark knows the opcodes of XRC, but not its extended header, nor those behind it.
+        let is_xrc = ours.packet.opcode().service() == Service::Xrc;
+        let is_read = |field: &&str| !is_xrc || field.starts_with("infiniband.bth.");
+        let both = FIELDS.iter().zip(&theirs);
+        for (field, text) in both.filter(|(field, _)| is_read(field)) {
             assert_eq!(
                 number(field, text),
                 expected(&ours, field),
@@ -296,7 +300,7 @@ fn frame_of(mad: &[u8], ip: &adverb_wire::Ip) -> Vec<u8> {
         src_qp: Qpn::new(1).unwrap(),
     });
     let packet = Packet {
-        headers: PacketHeaders { bth, extension },
+        headers: PacketHeaders::new(bth, extension),
         payload: mad,
     };
     let mut bytes = vec![0; 600];

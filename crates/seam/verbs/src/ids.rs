@@ -46,6 +46,9 @@ id!(
 id!(
     /// Identifies a shared receive queue of a context in asynchronous events.
     SrqId(u32), "{}");
+id!(
+    /// Number of an XRC shared receive queue, by which peers name it: 24 bits (`ibv_get_srq_num`).
+    Srqn(u32), "{:#08x}");
 
 impl PortNum {
     /// The first port.

@@ -60,7 +60,7 @@ pub use error::{
     open_files_remedy,
 };
 pub use guarded::{Guard, Guarded};
-pub use ids::{CqId, Gid, Imm, Lid, Lkey, PortNum, Psn, Qpn, Rkey, SrqId, WrId};
+pub use ids::{CqId, Gid, Imm, Lid, Lkey, PortNum, Psn, Qpn, Rkey, SrqId, Srqn, WrId};
 pub use impairment::Impairment;
 pub use path::{PathOptionError, PathOptions, PostApi};
 pub use priority::{ServiceLevel, TrafficClass};

@@ -18,13 +18,13 @@ impl QpType {
     #[inline]
     pub const fn carries(self, operation: &Operation) -> bool {
         match self {
-            QpType::Rc | QpType::Dci => true,
+            QpType::Rc | QpType::Dci | QpType::XrcSend => true,
             QpType::Uc => {
                 let is_unreliable = !matches!(operation, Operation::SendWithInvalidate(_));
                 is_unreliable && !operation.writes_local_memory()
             }
             QpType::Ud => matches!(operation, Operation::Send | Operation::SendWithImm(_)),
-            QpType::Dct => false,
+            QpType::Dct | QpType::XrcRecv => false,
         }
     }
 }
@@ -246,6 +246,7 @@ mod tests {
         };
         let types = [QpType::Rc, QpType::Dci, QpType::Uc, QpType::Ud, QpType::Dct];
         assert_eq!(types.map(carried), [10, 10, 6, 2, 0]);
+        assert_eq!([QpType::XrcSend, QpType::XrcRecv].map(carried), [10, 0]);
         let refused = request(OPERATIONS[4], &[]).check_kind(QpType::Uc);
         assert_eq!(
             refused.unwrap_err().to_string(),

@@ -6,7 +6,7 @@
 use crate::error::ModifyQpError;
 use crate::qp::QpAttrMask as M;
 use crate::qp::QpState::{self, Init, Rtr, Rts, Sqd, Sqe};
-use crate::qp::QpType::{self, Dci, Dct, Rc, Uc, Ud};
+use crate::qp::QpType::{self, Dci, Dct, Rc, Uc, Ud, XrcRecv, XrcSend};
 use crate::qp::{QpAttr, QpAttrMask};
 
 /// A legal transition with its required and optional attributes.
@@ -118,6 +118,75 @@ pub const TRANSITIONS: &[Transition] = &[
     edge(Dci, Rts, Rts, NONE, M::MIN_RNR_TIMER),
     edge(Dct, QpState::Reset, Init, ADDRESSING.union(M::QKEY), NONE),
     edge(Dct, Init, Rtr, M::PATH_MTU.union(M::MIN_RNR_TIMER), M::AV),
+    // XRC as in Linux (drivers/infiniband/core/verbs.c): each end requires the attributes of its half of RC. Those of the
+    // other half are optional, and have no effect: perftest gives all of them to both ends.
+    edge(XrcSend, QpState::Reset, Init, ADDRESSING, NONE),
+    edge(XrcSend, Init, Init, NONE, ADDRESSING),
+    edge(
+        XrcSend,
+        Init,
+        Rtr,
+        PATH,
+        M::ALT_PATH
+            .union(M::ACCESS_FLAGS)
+            .union(M::PKEY_INDEX)
+            .union(M::MAX_DEST_RD_ATOMIC)
+            .union(M::MIN_RNR_TIMER),
+    ),
+    edge(
+        XrcSend,
+        Rtr,
+        Rts,
+        RETRIES.union(M::SQ_PSN).union(M::MAX_QP_RD_ATOMIC),
+        UC_LIVE,
+    ),
+    edge(XrcSend, Rts, Rts, NONE, UC_LIVE),
+    edge(XrcSend, Rts, Sqd, NONE, M::EN_SQD_ASYNC_NOTIFY),
+    edge(XrcSend, Sqd, Rts, NONE, UC_LIVE),
+    edge(
+        XrcSend,
+        Sqd,
+        Sqd,
+        NONE,
+        UC_DRAINED
+            .union(RETRIES)
+            .union(M::PORT)
+            .union(M::MAX_QP_RD_ATOMIC),
+    ),
+    edge(XrcRecv, QpState::Reset, Init, ADDRESSING, NONE),
+    edge(XrcRecv, Init, Init, NONE, ADDRESSING),
+    edge(
+        XrcRecv,
+        Init,
+        Rtr,
+        PATH.union(M::MAX_DEST_RD_ATOMIC).union(M::MIN_RNR_TIMER),
+        M::ALT_PATH.union(M::ACCESS_FLAGS).union(M::PKEY_INDEX),
+    ),
+    edge(
+        XrcRecv,
+        Rtr,
+        Rts,
+        M::TIMEOUT.union(M::SQ_PSN),
+        RC_LIVE
+            .union(M::RETRY_CNT)
+            .union(M::RNR_RETRY)
+            .union(M::MAX_QP_RD_ATOMIC),
+    ),
+    edge(XrcRecv, Rts, Rts, NONE, RC_LIVE),
+    edge(XrcRecv, Rts, Sqd, NONE, M::EN_SQD_ASYNC_NOTIFY),
+    edge(XrcRecv, Sqd, Rts, NONE, RC_LIVE),
+    edge(
+        XrcRecv,
+        Sqd,
+        Sqd,
+        NONE,
+        RC_LIVE
+            .union(M::TIMEOUT)
+            .union(M::PORT)
+            .union(M::PKEY_INDEX)
+            .union(M::AV)
+            .union(M::MAX_DEST_RD_ATOMIC),
+    ),
 ];
 
 /// Returns the transition from `from` to `to`, if it is legal.
@@ -273,6 +342,19 @@ mod tests {
             error.to_string(),
             "invalid transition of a queue pair (DC target) from RTR to RTS: from RTR it can change to RESET, ERR"
         );
+    }
+
+    #[test]
+    fn each_end_of_xrc_has_its_half_of_the_attributes_of_rc() {
+        let half = |qp_type| {
+            let of = |from, to| transition(qp_type, from, to).unwrap().required;
+            of(Init, Rtr) | of(Rtr, Rts)
+        };
+        assert_eq!(half(XrcSend) | half(XrcRecv), half(Rc));
+        let responder = M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER;
+        let requester = M::RETRY_CNT | M::RNR_RETRY | M::MAX_QP_RD_ATOMIC;
+        assert_eq!(half(Rc) - half(XrcSend), responder);
+        assert_eq!(half(Rc) - half(XrcRecv), requester);
     }
 
     #[test]

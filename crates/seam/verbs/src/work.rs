@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use crate::access::AccessFlags;
-use crate::ids::{Imm, Lkey, Qpn, Rkey, WrId};
+use crate::ids::{Imm, Lkey, Qpn, Rkey, Srqn, WrId};
 
 /// A scatter/gather element: part of a registered memory region (`ibv_sge`).
 ///
@@ -219,6 +219,8 @@ pub struct SendRequest<'a> {
     pub flags: SendFlags,
     /// The destination: required on UD queue pairs and DC initiators, and not allowed on others.
     pub to: Option<Destination<'a>>,
+    /// XRC: the peer's shared receive queue. Other queue pairs ignore it.
+    pub remote_srqn: Srqn,
 }
 
 impl<'a> SendRequest<'a> {
@@ -230,6 +232,7 @@ impl<'a> SendRequest<'a> {
             sges,
             flags: SendFlags::empty(),
             to: None,
+            remote_srqn: Srqn(0),
         }
     }
 
@@ -238,6 +241,21 @@ impl<'a> SendRequest<'a> {
     pub const fn to(self, to: Destination<'a>) -> Self {
         SendRequest {
             to: Some(to),
+            ..self
+        }
+    }
+
+    /// Replaces the local memory.
+    #[must_use]
+    pub const fn with_sges(self, sges: &'a [Sge<'a>]) -> Self {
+        SendRequest { sges, ..self }
+    }
+
+    /// Sets the peer's shared receive queue (XRC).
+    #[must_use]
+    pub const fn to_srq(self, remote_srqn: Srqn) -> Self {
+        SendRequest {
+            remote_srqn,
             ..self
         }
     }

@@ -11,8 +11,8 @@ use adverb_transport::{
 };
 use adverb_units::Time;
 use adverb_verbs::{
-    AccessFlags, Lkey, PathMtu, Psn, Qpn, RemoteAddress, RetryParams, Rkey, RnrTimer, SendFlags,
-    WrId,
+    AccessFlags, Lkey, PathMtu, Psn, QpType, Qpn, RemoteAddress, RetryParams, Rkey, RnrTimer,
+    SendFlags, Srqn, WrId,
 };
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
@@ -164,6 +164,7 @@ fn qpn(n: u32) -> Qpn {
 
 fn connected(icrc: Icrc) -> Link {
     let config = |own, peer| RcConfig {
+        qp_type: QpType::Rc,
         qpn: qpn(own),
         peer: qpn(peer),
         path_mtu: PathMtu::B4096,
@@ -237,6 +238,7 @@ impl Link {
             work,
             payload: Payload::Memory([piece].into_iter().collect()),
             flags,
+            remote_srqn: Srqn(0),
         };
         let posted = self.qps[0].post_send(work, &self.memories[0]);
         posted.expect("there is space");

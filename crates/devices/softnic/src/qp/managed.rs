@@ -78,13 +78,14 @@ impl PortQp for QpInner {
     }
 
     fn receive_posted(&self, srq: SrqId) {
-        if self.srq.as_ref().is_some_and(|own| own.id() == srq) {
+        let takes_from_it = self.srq.as_ref().is_some_and(|own| own.id() == srq);
+        if takes_from_it || self.xrc.is_some() {
             self.wake_waiting_peer();
         }
     }
 
     fn fail_for_dead_peer(&self) {
-        if self.service == QpType::Rc {
+        if self.service.is_reliable() {
             let mut send = self.send.lock();
             // A queue pair without outstanding requests does not notice that its peer was destroyed.
             if send.waiting.is_empty()
@@ -101,5 +102,8 @@ impl PortQp for QpInner {
             srq.repost(self.index);
         }
         self.recv_cq.raise_anyway(self.index);
+        for cq in self.xrc_queues().iter().filter_map(|srq| srq.xrc_cq()) {
+            cq.raise_anyway(self.index);
+        }
     }
 }

@@ -24,11 +24,13 @@ use crate::port::{Port, PortQp as _, TableEntry};
 use crate::recv_queue::RecvQueue;
 use crate::requester::{Connection, DestinationCache, WaitingRequest};
 use crate::shm::layout::{FIRST_QP, MAX_QP, QpEntry, qpn_of};
+use crate::shm::null_space::{receives_of, sends_of};
 use crate::shm::peer::Peer;
 use crate::shm::ring::{Line, RecvRing};
 use crate::shm::send_ring::SendRing;
 use crate::shm::sync::lock;
-use crate::srq::{self, SoftSrq, SrqInner};
+use crate::srq::{self, SoftSrq, SrqInner, XrcTarget};
+use crate::xrc::SoftXrcd;
 
 mod managed;
 mod multicast;
@@ -50,12 +52,17 @@ const ATTR_LIMITS: AttrLimits = AttrLimits {
     max_dest_rd_atomic: MAX_RD_ATOM,
 };
 
-/// A queue pair of the user-space NIC. Dropping it destroys it.
-#[derive(Debug)]
+/// A queue pair of the user-space NIC. Dropping the last clone destroys it.
+#[derive(Clone, Debug)]
 pub struct SoftQp {
     inner: Arc<QpInner>,
+    _owner: Arc<Owner>,
     _handle: Arc<Handle>,
 }
+
+/// Destroys the queue pair when it is dropped.
+#[derive(Debug)]
+struct Owner(Arc<QpInner>);
 
 #[derive(Debug)]
 pub(crate) struct QpInner {
@@ -75,6 +82,8 @@ pub(crate) struct QpInner {
     recv_queue: Arc<RecvQueue>,
     /// Its shared receive queue, if it has one; `recv_queue` is empty then.
     srq: Option<Arc<SrqInner>>,
+    /// XRC receive queue pairs.
+    xrc: Option<XrcTarget>,
     ring: Range<u64>,
     control: Mutex<()>,
     /// Its peer within shared memory, by its port and its index there. No other lock is taken while this is locked.
@@ -146,6 +155,26 @@ impl SoftQp {
         init: &QpInit<'_, SoftCq>,
         srq: Option<&SoftSrq>,
     ) -> Result<Self, CreateError> {
+        Self::make(pd, init, (srq, None))
+    }
+
+    /// Creates a receive queue pair of an XRC domain.
+    pub(crate) fn of_xrcd(xrcd: &SoftXrcd) -> Result<Self, CreateError> {
+        let init = QpInit {
+            qp_type: QpType::XrcRecv,
+            send_cq: &xrcd.cq,
+            recv_cq: &xrcd.cq,
+            caps: QpCaps::default(),
+        };
+        let target = XrcTarget::new(xrcd.inner.clone());
+        Self::make(&xrcd.pd, &init, (None, Some(target)))
+    }
+
+    fn make(
+        pd: &SoftPd,
+        init: &QpInit<'_, SoftCq>,
+        (srq, xrc): (Option<&SoftSrq>, Option<XrcTarget>),
+    ) -> Result<Self, CreateError> {
         let port = &pd.handle.port;
         for (what, cq) in [
             ("the send completion queue", init.send_cq),
@@ -166,7 +195,7 @@ impl SoftQp {
             limit: (MAX_QP - FIRST_QP).into(),
         };
         let index = lock(&port.qp_indices).take().ok_or(exhausted)?;
-        let made = Self::build(pd, init, srq.cloned(), index);
+        let made = Self::build(pd, init, (srq.cloned(), xrc), index);
         if made.is_err() {
             lock(&port.qp_indices).give(index);
         }
@@ -176,7 +205,7 @@ impl SoftQp {
     fn build(
         pd: &SoftPd,
         init: &QpInit<'_, SoftCq>,
-        srq: Option<Arc<SrqInner>>,
+        (srq, xrc): (Option<Arc<SrqInner>>, Option<XrcTarget>),
         index: u32,
     ) -> Result<Self, CreateError> {
         let port = &pd.handle.port;
@@ -202,6 +231,7 @@ impl SoftQp {
             sent,
             recv_queue: Arc::new(RecvQueue::new(qpn, ring, datagrams)),
             srq,
+            xrc,
             ring: lines,
             control: Mutex::new(()),
             peer: SpinMutex::default(),
@@ -213,6 +243,7 @@ impl SoftQp {
         let inner = Arc::new(inner);
         lock(&port.qps).insert(index, inner.clone());
         Ok(SoftQp {
+            _owner: Arc::new(Owner(inner.clone())),
             inner,
             _handle: pd.handle.clone(),
         })
@@ -260,9 +291,9 @@ fn lay_out_ring(
     Ok((ring, place))
 }
 
-impl Drop for SoftQp {
+impl Drop for Owner {
     fn drop(&mut self) {
-        let qp = &self.inner;
+        let qp = &self.0;
         if qp.port.is_inherited() {
             return;
         }
@@ -313,6 +344,12 @@ impl QpInner {
 }
 
 impl SoftQp {
+    /// Whether it is a receive queue pair of an XRC domain.
+    pub fn is_of(&self, xrcd: &SoftXrcd) -> bool {
+        let target = self.inner.xrc.as_ref();
+        target.is_some_and(|target| Arc::ptr_eq(&target.domain, &xrcd.inner))
+    }
+
     /// Posts all requests, or none if one of them is invalid or the queue has too little room
     /// (`ibv_wr_complete`).
     ///
@@ -329,6 +366,20 @@ impl SoftQp {
 
     #[inline]
     fn post(
+        &self,
+        send: SpinMutexGuard<'_, SendQueue>,
+        requests: &[SendRequest<'_>],
+    ) -> Result<(), PostError> {
+        let null = &self.inner.port.null_regions;
+        if null.exist() {
+            let replaced = null.replace_in_sends(requests);
+            return self.post_requests(send, &sends_of(requests, &replaced));
+        }
+        self.post_requests(send, requests)
+    }
+
+    #[inline]
+    fn post_requests(
         &self,
         mut send: SpinMutexGuard<'_, SendQueue>,
         requests: &[SendRequest<'_>],
@@ -414,6 +465,25 @@ impl QueuePair for SoftQp {
             let cause = PostErrorCause::HasSharedReceiveQueue;
             return Err(PostError { index: 0, cause });
         }
+        if !self.inner.service.has_receive_queue() {
+            let cause = PostErrorCause::Operation {
+                qp_type: self.inner.service,
+                operation: "receives",
+            };
+            return Err(PostError { index: 0, cause });
+        }
+        let null = &self.inner.port.null_regions;
+        if null.exist() {
+            let replaced = null.replace_in_receives(requests);
+            return self.post_receives(&receives_of(requests, &replaced));
+        }
+        self.post_receives(requests)
+    }
+}
+
+impl SoftQp {
+    #[inline]
+    fn post_receives(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
         let mut recv = self.inner.recv.lock();
         for (index, request) in requests.iter().enumerate() {
             self.inner

@@ -38,16 +38,16 @@ impl QpInner {
                 }
                 continue;
             }
-            let status = match (self.service, &mut *path) {
-                (QpType::Rc, Path::SharedMemory(connection)) => {
+            let status = match (self.service.is_reliable(), &mut *path) {
+                (true, Path::SharedMemory(connection)) => {
                     let attempt = connection.attempt_apart(self.entry(), &oldest.request());
                     match oldest.outcome(attempt, connection) {
                         Some(status) => status,
                         None => return true,
                     }
                 }
-                (QpType::Rc, _) => return false,
-                (_, path) => match self.transmit((path, datagram_sends), &oldest.request()) {
+                (true, _) => return false,
+                (false, path) => match self.transmit((path, datagram_sends), &oldest.request()) {
                     Some(status) => status,
                     None => return true,
                 },
@@ -155,7 +155,7 @@ impl QpInner {
             self.accept_local(send, request);
             return Ok(());
         }
-        if self.service != QpType::Rc {
+        if !self.service.is_reliable() {
             self.send_unreliably(send, request);
             return Ok(());
         }

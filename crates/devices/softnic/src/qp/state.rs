@@ -16,7 +16,7 @@ use crate::shm::layout::{Phase, first_position};
 use crate::shm::notify::Urgency;
 use crate::shm::peer::PeerError;
 use crate::shm::quiesce;
-use crate::srq;
+use crate::srq::{self, SrqInner};
 use crate::udp::Endpoint;
 
 impl QpInner {
@@ -44,6 +44,7 @@ impl QpInner {
         };
         *self.recv.lock() = RecvProducer { first, posted: 0 };
         match &self.srq {
+            None if !self.service.has_receive_queue() => {}
             None => self.recv_cq.attach_receiver(self.recv_queue.clone(), first),
             Some(srq) => {
                 let addressee = Addressee::new(self.index, generation);
@@ -69,6 +70,9 @@ impl QpInner {
         if let Some(srq) = &self.srq {
             srq.leave(self.index, peer);
             self.recv_cq.detach_shared(srq);
+        }
+        for srq in self.xrc_queues() {
+            srq.leave(self.index, peer);
         }
         if let Some(datagrams) = &self.recv_queue.datagrams {
             let recv = self.recv.lock();
@@ -114,6 +118,13 @@ impl QpInner {
 
     /// Flushes the receives of this queue pair: the receives that it took from a shared receive queue, or its own queue.
     pub(super) fn flush_receives(&self, recv: &RecvProducer, peer: srq::PeerActivity) {
+        for srq in self.xrc_queues() {
+            if srq.flush(self.index, peer)
+                && let Some(cq) = srq.xrc_cq()
+            {
+                cq.added(Urgency::Solicited);
+            }
+        }
         let Some(srq) = &self.srq else {
             let end = recv.first + recv.posted;
             return self.recv_cq.flush_receives(&self.recv_queue, end);
@@ -122,6 +133,12 @@ impl QpInner {
             self.recv_cq.added(None, Urgency::Solicited);
         }
         self.report_last_wqe();
+    }
+
+    /// Returns the shared receive queues of the XRC domain of a receive queue pair.
+    pub(super) fn xrc_queues(&self) -> Vec<Arc<SrqInner>> {
+        let target = self.xrc.as_ref();
+        target.map_or_else(Vec::new, |target| target.domain.queues())
     }
 
     /// After the queue pair has failed: stops it from taking requests from its shared receive queue.
@@ -250,7 +267,7 @@ impl QpInner {
             .ok_or_else(|| unreachable(attr, "there is no such queue pair".into()))?;
         // The engine marks a peer as dead and then looks for its connections once, each under the lock of
         // `send`. So a queue pair that connects later sees the mark here.
-        if connection.peer.is_dead() && self.service == QpType::Rc {
+        if connection.peer.is_dead() && self.service.is_reliable() {
             return Err(unreachable(attr, "its process has ended".into()));
         }
         Ok(Path::SharedMemory(connection))

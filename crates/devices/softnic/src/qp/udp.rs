@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use adverb_transport::{ReceiveQueue, ResponderFault};
 use adverb_verbs::{
-    AccessFlags, AsyncEvent, PostErrorCause, QpState, QpType, Qpn, SendRequest, WcStatus,
+    AccessFlags, AsyncEvent, PostErrorCause, QpState, QpType, Qpn, SendRequest, Srqn, WcStatus,
 };
 
 use super::{QpInner, SendQueue};
@@ -44,8 +44,16 @@ impl Endpoint for QpInner {
     }
 
     fn shared_receives(&self) -> Option<ReceiveQueue> {
+        if let Some(target) = &self.xrc {
+            return Some(ReceiveQueue::shared(target.receives(self.index)));
+        }
         let srq = self.srq.clone()?;
         Some(ReceiveQueue::shared(OwnReceives::new(srq, self.index)))
+    }
+
+    fn domain_of_queue(&self, srqn: Srqn) -> Option<u32> {
+        let srq = self.xrc.as_ref()?.domain.queue(srqn)?;
+        Some(srq.domain())
     }
 
     fn receive_ring(&self) -> RecvRing<'static> {
@@ -86,6 +94,13 @@ impl Endpoint for QpInner {
     }
 
     fn complete_receive(&self, position: u64, arrival: Arrival, urgency: Urgency) {
+        if let Some(target) = &self.xrc {
+            if let Some(srq) = target.completes() {
+                srq.requests.ring.complete(position, arrival);
+                srq.xrc_cq().inspect(|cq| cq.added(urgency));
+            }
+            return;
+        }
         match &self.srq {
             None => self.recv_queue.ring.complete(position, arrival),
             Some(srq) => srq.requests.ring.complete(position, arrival),

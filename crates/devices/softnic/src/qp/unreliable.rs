@@ -85,9 +85,9 @@ impl QpInner {
         self.send_over_udp(request)
     }
 
-    /// Handles a failed request: RC moves to ERR, other services move to SQE.
+    /// Handles a failed request: RC and XRC move to ERR, other services move to SQE.
     pub(super) fn fail_as_requester(&self, send: &mut SendQueue) {
-        if self.service == QpType::Rc {
+        if self.service.is_reliable() {
             return self.fail(send);
         }
         if matches!(self.state(), QpState::Rts | QpState::Sqd) {

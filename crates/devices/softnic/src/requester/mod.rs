@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use adverb_verbs::{
     AccessFlags, Operation, Psn, QpState, QpType, Qpn, RetryParams, Rkey, RnrTimer, SendFlags,
-    SendRequest, WcStatus,
+    SendRequest, Srqn, WcStatus,
 };
 
 use crate::port::Port;
-use crate::shm::layout::{CqEntry, Duties, Fault, FaultKind, Phase, QpEntry, qp_index};
+use crate::shm::layout::{
+    CqEntry, Duties, Fault, FaultKind, Phase, QpEntry, XrcQueue, qp_index, srq_index,
+};
 use crate::shm::notify::Urgency;
 use crate::shm::peer::{Peer, Reached};
 use crate::shm::process::CopyFailure;
@@ -58,7 +60,7 @@ pub(crate) struct Requester {
     pub(crate) pd: u32,
 }
 
-/// The connection of an RC or UC queue pair.
+/// The connection of an RC, UC or XRC queue pair.
 #[derive(Debug)]
 pub(crate) struct Connection {
     own: Requester,
@@ -105,6 +107,8 @@ struct Attached {
     pd: u32,
     /// Protection domain of the receives' memory.
     recv_pd: u32,
+    /// XRC: the shared receive queue to which the other members belong.
+    selected: Option<(Srqn, XrcQueue)>,
 }
 
 impl Attached {
@@ -215,6 +219,9 @@ impl Connection {
         if !is_attached && !self.attach(phase) {
             return Attempt::Unreachable;
         }
+        if self.own.service == QpType::XrcSend && !self.select(request.remote_srqn) {
+            return Attempt::Done(self.fail_responder(WcStatus::RemInvReqErr));
+        }
         let Some(source) = Source::check(&self.own.port, self.own.pd, request) else {
             return Attempt::Done(WcStatus::LocProtErr);
         };
@@ -261,10 +268,54 @@ impl Connection {
             cq,
             pd: remote.pd.load(Ordering::Relaxed),
             recv_pd: receives.pd,
+            selected: None,
         });
         if phase.state() == Some(QpState::Rtr) {
             self.report_established(phase);
         }
+        true
+    }
+
+    /// XRC: selects the peer's shared receive queue that a request names: its receives, its completion queue, and the
+    /// memory of its protection domain. Returns false if the peer's XRC domain has no such queue.
+    #[inline(never)] // keeps the path of RC and UC small
+    fn select(&mut self, srqn: Srqn) -> bool {
+        let domain = self.remote().pd.load(Ordering::Relaxed);
+        let Some(index) = srq_index(self.peer.slot, srqn) else {
+            return false;
+        };
+        let Some(entry) = self.peer.srq_entry(index.into()) else {
+            return false;
+        };
+        let queue = XrcQueue(entry.xrc.load(Ordering::Acquire));
+        let selected = Some((srqn, queue));
+        if self
+            .attached
+            .as_ref()
+            .is_some_and(|a| a.selected == selected)
+        {
+            return true;
+        }
+        let recv_cq = entry.recv_cq.load(Ordering::Relaxed);
+        let receives = Receives::shared(&self.peer, index.into(), self.remote_index());
+        let (Some(receives), Some(cq)) = (receives, self.peer.cq_entry(recv_cq)) else {
+            return false;
+        };
+        let cq = std::ptr::from_ref(cq);
+        if !queue.is_in(domain) {
+            return false;
+        }
+        let attached = self.attached();
+        *attached = Attached {
+            ring: receives.ring,
+            shared: receives.shared,
+            recv_cq,
+            cq,
+            pd: receives.pd,
+            recv_pd: receives.pd,
+            selected,
+            ..*attached
+        };
         true
     }
 
@@ -296,10 +347,10 @@ impl Connection {
         let is_same_generation =
             old.is_some_and(|old| old.phase.generation() == phase.generation());
         match old {
-            _ if self.own.service == QpType::Rc && !self.continues_sequence() => None,
+            _ if self.own.service.is_reliable() && !self.continues_sequence() => None,
             Some(old) if is_same_generation => Some(old.next),
             // After a RESET the peer's queue pair does not expect the packets of this connection.
-            Some(_) if self.own.service == QpType::Rc => None,
+            Some(_) if self.own.service.is_reliable() => None,
             // UC accepts any PSN at the beginning of a message (IBTA vol. 1, 9.8.2.2): continue where the queue
             // pair's last connection ended, if the peer was not reset since.
             _ => {
@@ -437,13 +488,13 @@ impl Connection {
         );
     }
 
-    /// Handles a request that the responder refuses: an RC queue pair fails, UC drops the message silently
+    /// Handles a request that the responder refuses: an RC or XRC queue pair fails, UC drops the message silently
     /// (IBTA vol. 1, 9.9.3, class D).
     #[cold]
     fn refuse(&mut self, status: WcStatus) -> WcStatus {
-        match self.own.service {
-            QpType::Rc => self.fail_responder(status),
-            _ => status,
+        match self.own.service.is_reliable() {
+            true => self.fail_responder(status),
+            false => status,
         }
     }
 

@@ -51,7 +51,8 @@ impl Receives {
         })
     }
 
-    fn shared(peer: &Peer, srq: u64, index: u32) -> Option<Self> {
+    /// Finds the receives of a shared receive queue of the peer, for its queue pair `index`.
+    pub(super) fn shared(peer: &Peer, srq: u64, index: u32) -> Option<Self> {
         let entry = peer.srq_entry(srq)?;
         let (words, slots) = (
             entry.words.load(Ordering::Relaxed) as usize,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use adverb_verbs::{
-    AhRef, Destination, Lkey, Operation, RetryParams, RnrTimer, SendFlags, SendRequest, Sge,
+    AhRef, Destination, Lkey, Operation, RetryParams, RnrTimer, SendFlags, SendRequest, Sge, Srqn,
     WcStatus, WrId,
 };
 
@@ -36,6 +36,7 @@ pub(crate) struct WaitingRequest {
     pub(crate) has_begun: bool,
     sges: Vec<Sge<'static>>,
     to: Option<Destination<'static>>,
+    remote_srqn: Srqn,
     /// Inline payload, to which `sges` points.
     _inline: Vec<u8>,
     /// Keeps the regions mapped to which `sges` points.
@@ -75,6 +76,7 @@ impl WaitingRequest {
             has_begun: false,
             sges,
             to: request.to.map(keep),
+            remote_srqn: request.remote_srqn,
             _inline: inline,
             _regions: regions,
             reason: Attempt::Done(WcStatus::Success),
@@ -84,7 +86,7 @@ impl WaitingRequest {
 
     pub(crate) fn request(&self) -> SendRequest<'_> {
         let request = SendRequest::new(self.wr_id, self.operation, &self.sges);
-        let request = request.with_flags(self.flags);
+        let request = request.with_flags(self.flags).to_srq(self.remote_srqn);
         match self.to {
             Some(to) => request.to(to),
             None => request,

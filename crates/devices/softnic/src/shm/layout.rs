@@ -13,7 +13,7 @@
 //! The file is sparse: storage is allocated when entries and rings are first used. Words with different writers (the
 //! owner, the owner as requester, the connected peer) are on different cache lines.
 
-use adverb_verbs::{AsyncEvent, PathMtu, QpState, QpType, Qpn};
+use adverb_verbs::{AsyncEvent, PathMtu, QpState, QpType, Qpn, Srqn};
 
 use crate::shm::notify::Armed;
 use crate::shm::quiesce::Busy;
@@ -21,7 +21,7 @@ use crate::shm::ready::Ready;
 use crate::shm::sync::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// First word of a port file: "adverb" and a layout version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x0b");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x0c");
 
 /// Bits of a queue pair number that index the owner's table; those above are the port's slot.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
@@ -48,6 +48,17 @@ pub(crate) fn slot_of(qpn: Qpn) -> u32 {
 pub(crate) fn qpn_of(slot: u32, index: u32) -> Qpn {
     let mark = if slot == 0 { 0 } else { SLOT_MARK };
     Qpn::new(mark | slot << QP_INDEX_BITS | index).expect("slot and index have 23 bits")
+}
+
+/// Returns the number of the XRC shared receive queue at `index` of a slot's table. It is not 0.
+pub(crate) fn srqn_of(slot: u32, index: u32) -> Srqn {
+    Srqn(qpn_of(slot, index + 1).get())
+}
+
+/// Returns the index of an XRC shared receive queue in the table of `slot`; `None` if it belongs to another slot.
+pub(crate) fn srq_index(slot: u32, srqn: Srqn) -> Option<u32> {
+    let number = Qpn::new(srqn.0).filter(|number| slot_of(*number) == slot)?;
+    qp_index(number).checked_sub(1)
 }
 
 /// Largest packet. A datagram's message is at most one packet.
@@ -160,7 +171,7 @@ pub(crate) struct QpEntry {
     pub(crate) rq_psn: AtomicU32,
     /// Access rights of the peer (`AccessFlags`).
     pub(crate) access: AtomicU32,
-    /// Protection domain.
+    /// Protection domain; of an XRC receive queue pair, its XRC domain.
     pub(crate) pd: AtomicU32,
     /// Slots of the ring, a power of two; 0: it takes from a shared receive queue.
     pub(crate) ring_slots: AtomicU32,
@@ -200,7 +211,8 @@ impl Phase {
 
     /// Whether requests of a peer with this service are carried out.
     pub(crate) fn receives(self, service: QpType) -> bool {
-        self.0 >> 4 & 0xf == service_code(service) && self.state().is_some_and(QpState::receives)
+        self.0 >> 4 & 0xf == service_code(service.of_peer())
+            && self.state().is_some_and(QpState::receives)
     }
 
     /// Returns the ring position of the first receive of this generation.
@@ -213,6 +225,8 @@ const fn service_code(service: QpType) -> u64 {
     match service {
         QpType::Uc => 1,
         QpType::Ud => 2,
+        QpType::XrcSend => 3,
+        QpType::XrcRecv => 4,
         _ => 0,
     }
 }
@@ -425,6 +439,24 @@ pub(crate) struct SrqEntry {
     pub(crate) stride: AtomicU32,
     /// Protection domain.
     pub(crate) pd: AtomicU32,
+    /// XRC: index of the completion queue.
+    pub(crate) recv_cq: AtomicU32,
+    /// XRC: [`XrcQueue`]; 0: it is another queue, or destroyed. Stored last and cleared first.
+    pub(crate) xrc: AtomicU64,
+}
+
+/// Identity of an XRC shared receive queue: a number that no other queue of the port had, and its XRC domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct XrcQueue(pub(crate) u64);
+
+impl XrcQueue {
+    pub(crate) fn new(serial: u32, domain: u32) -> Self {
+        XrcQueue(u64::from(serial) << 32 | u64::from(domain + 1))
+    }
+
+    pub(crate) fn is_in(self, domain: u32) -> bool {
+        self.0 & u64::from(u32::MAX) == u64::from(domain + 1)
+    }
 }
 
 /// A struct of atomics that may be in memory shared with other processes.

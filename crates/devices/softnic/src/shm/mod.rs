@@ -17,6 +17,7 @@ pub(crate) mod indices;
 pub(crate) mod layout;
 pub(crate) mod life;
 pub mod notify;
+pub(crate) mod null_space;
 pub(crate) mod peer;
 pub(crate) mod process;
 pub mod quiesce;

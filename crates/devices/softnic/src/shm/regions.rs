@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::pages::{NotShared, PagesOf, Reach};
+use crate::shm::null_space::OwnRange;
 use adverb_verbs::Rkey;
 
 use crate::shm::layout::{KEY_BYTE, mr_index};
@@ -17,7 +18,9 @@ pub(crate) enum LocalRegion {
     File(Mapping),
     /// Memory that the program already had.
     Program(ProgramMemory),
-    /// The same, but mapped by a test's device.
+    /// A part of a null region, or an empty region.
+    Null(OwnRange),
+    /// As `Program`, but mapped by a test's device.
     #[cfg(feature = "testing")]
     Private(Mapping),
 }
@@ -51,6 +54,7 @@ impl LocalRegion {
         match self {
             LocalRegion::File(mapping) => mapping.base(),
             LocalRegion::Program(memory) => memory.base.as_ptr(),
+            LocalRegion::Null(range) => range.base(),
             #[cfg(feature = "testing")]
             LocalRegion::Private(mapping) => mapping.base(),
         }
@@ -83,6 +87,7 @@ impl LocalRegion {
         let length = match self {
             LocalRegion::File(mapping) => mapping.length(),
             LocalRegion::Program(memory) => memory.length,
+            LocalRegion::Null(range) => range.length,
             #[cfg(feature = "testing")]
             LocalRegion::Private(mapping) => mapping.length(),
         };

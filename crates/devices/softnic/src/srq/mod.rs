@@ -15,17 +15,20 @@ use std::sync::{Arc, OnceLock, Weak};
 use adverb_transport::{LocalPiece, ReceiveWork, SharedReceives};
 use adverb_verbs::{
     AsyncEvent, CreateError, ModifySrqError, PostError, PostErrorCause, Qpn, QuerySrqError,
-    RecvRequest, SharedReceiveQueue, SrqAttr, SrqCaps, SrqId, WcStatus, WorkCompletion, WrId,
+    RecvRequest, SharedReceiveQueue, SrqAttr, SrqCaps, SrqId, Srqn, WcStatus, WorkCompletion, WrId,
 };
 use spin::mutex::SpinMutex;
 
 mod datagrams;
 mod state;
+mod xrc;
 
 use crate::domain::{Handle, SoftPd};
 use crate::port::{Port, PortSrq, TableEntry};
 use crate::shm::datagram_ring::Addressee;
-use crate::shm::layout::MAX_SRQ;
+use crate::shm::layout::{MAX_SRQ, XrcQueue, srqn_of};
+use crate::shm::null_space::receives_of;
+use crate::shm::quiesce;
 use crate::shm::ring::{Arrival, Line, Piece, RecvRing};
 use crate::shm::shared_ring::{SharedRing, Ticket};
 use crate::shm::sync::lock;
@@ -33,6 +36,7 @@ use crate::shm::sync::lock;
 use datagrams::SharedMailbox;
 pub(crate) use state::PeerActivity;
 use state::{State, TakenRequest, User};
+pub(crate) use xrc::{ReceiveCompletions, XrcDomain, XrcTarget};
 
 /// Slots in addition to one per request: the number that may be withheld by requesters that were stopped in the
 /// middle of a message when their queue pair was destroyed or reset.
@@ -56,12 +60,21 @@ pub(crate) struct SrqInner {
     memory: Range<u64>,
     /// For messages to its UD queue pairs; empty if it has none.
     mailbox: OnceLock<SharedMailbox>,
+    xrc: Option<Xrc>,
     /// Lock order: after the port's regions.
     state: SpinMutex<State>,
     /// Number of taken requests and of completions that were not polled yet; read by each poll.
     busy: AtomicUsize,
     /// [`State::collected`], read by each poll.
     collected: AtomicU64,
+}
+
+/// What an XRC queue has in addition.
+#[derive(Debug)]
+struct Xrc {
+    domain: Arc<XrcDomain>,
+    /// The queue's completions are taken from this one.
+    cq: Arc<dyn ReceiveCompletions>,
 }
 
 /// The slots of the requests.
@@ -73,19 +86,38 @@ pub(crate) struct Requests {
 
 impl SoftSrq {
     pub(crate) fn new(pd: &SoftPd, caps: &SrqCaps) -> Result<Self, CreateError> {
+        Self::make(pd, caps, None)
+    }
+
+    /// Creates an XRC queue.
+    pub(crate) fn of_xrcd(
+        pd: &SoftPd,
+        caps: &SrqCaps,
+        (domain, cq): (Arc<XrcDomain>, Arc<dyn ReceiveCompletions>),
+    ) -> Result<Self, CreateError> {
+        Self::make(pd, caps, Some(Xrc { domain, cq }))
+    }
+
+    /// Returns the number by which peers name an XRC queue; `None` if it is another queue.
+    pub fn srqn(&self) -> Option<Srqn> {
+        self.inner.xrc.is_some().then(|| self.inner.srqn())
+    }
+
+    fn make(pd: &SoftPd, caps: &SrqCaps, xrc: Option<Xrc>) -> Result<Self, CreateError> {
         let port = &pd.handle.port;
         let exhausted = CreateError::Exhausted {
             what: "shared receive queues",
             limit: MAX_SRQ.into(),
         };
         let index = lock(&port.srq_indices).take().ok_or(exhausted)?;
-        let made = SrqInner::build(pd, caps, index);
+        let made = SrqInner::build(pd, caps, (index, xrc));
         if made.is_err() {
             lock(&port.srq_indices).give(index);
         }
         let inner = Arc::new(made?);
         let listed: Weak<dyn PortSrq> = Arc::<SrqInner>::downgrade(&inner);
         lock(&port.srqs).insert(index, listed);
+        inner.open_to_peers();
         Ok(SoftSrq {
             inner,
             _handle: pd.handle.clone(),
@@ -94,7 +126,11 @@ impl SoftSrq {
 }
 
 impl SrqInner {
-    fn build(pd: &SoftPd, caps: &SrqCaps, index: u32) -> Result<Self, CreateError> {
+    fn build(
+        pd: &SoftPd,
+        caps: &SrqCaps,
+        (index, xrc): (u32, Option<Xrc>),
+    ) -> Result<Self, CreateError> {
         let port = &pd.handle.port;
         port.reserve_entry(TableEntry::Srq(index))
             .map_err(|e| port.no_room("make a shared receive queue", e))?;
@@ -122,6 +158,7 @@ impl SrqInner {
         entry.stride.store(stride as u32, Ordering::Relaxed);
         entry.mailbox_slots.store(0, Ordering::Relaxed);
         entry.pd.store(pd.number, Ordering::Release);
+        let completions = xrc.as_ref().map(|xrc| (port.slot, xrc.cq.index()));
         Ok(SrqInner {
             port: port.clone(),
             index,
@@ -134,10 +171,51 @@ impl SrqInner {
             },
             memory,
             mailbox: OnceLock::new(),
-            state: SpinMutex::new(State::new(next, words, slots)),
+            xrc,
+            state: SpinMutex::new(State::new(next, (words, slots), completions)),
             busy: AtomicUsize::new(0),
             collected: AtomicU64::new(next),
         })
+    }
+
+    fn srqn(&self) -> Srqn {
+        srqn_of(self.port.slot, self.index)
+    }
+
+    /// XRC: lets peers name the queue, and its completion queue poll it.
+    fn open_to_peers(self: &Arc<Self>) {
+        let Some(xrc) = &self.xrc else { return };
+        xrc.cq.attach(self);
+        xrc.domain.add(self.srqn(), self);
+        let entry = self.port.srq_entry(self.index);
+        entry.recv_cq.store(xrc.cq.index(), Ordering::Relaxed);
+        let identity = XrcQueue::new(self.port.next_serial(), xrc.domain.number);
+        entry.xrc.store(identity.0, Ordering::Release);
+    }
+
+    /// XRC: undoes [`SrqInner::open_to_peers`], and waits for peers that are in the middle of a message.
+    fn close_to_peers(self: &Arc<Self>) {
+        let Some(xrc) = &self.xrc else { return };
+        let entry = self.port.srq_entry(self.index);
+        entry.xrc.store(0, Ordering::Release);
+        xrc.domain.remove(self.srqn());
+        if !self.port.quiesce_peers(quiesce::TIMEOUT) {
+            self.keep_held();
+        }
+        xrc.cq.detach(self);
+    }
+
+    /// Keeps the requests that were taken from being reused, because a stopped requester may still write to them.
+    fn keep_held(&self) {
+        let mut state = self.up_to_date();
+        self.collect(&mut state);
+        let held = std::mem::take(&mut state.held);
+        state.kept.extend(held);
+    }
+
+    /// XRC: returns the completion queue.
+    pub(crate) fn xrc_cq(&self) -> Option<&dyn ReceiveCompletions> {
+        self.xrc.as_ref().map(|xrc| &*xrc.cq)
     }
 
     fn accept(&self, state: &mut State, request: &RecvRequest<'_>) -> Result<(), PostErrorCause> {
@@ -357,21 +435,38 @@ impl OwnReceives {
 }
 
 impl SharedReceives for OwnReceives {
-    /// The transport identifies the request by its position in the ring of slots.
     fn take(&mut self) -> Option<ReceiveWork> {
-        let ticket = self.srq.ring.take(self.holder)?;
-        let requests = &self.srq.requests;
-        let position = ticket.request(requests.slots);
-        let pieces = requests.ring.pieces(position).map(LocalPiece::from);
+        self.srq.take_for(self.holder)
+    }
+
+    fn give_back(&mut self, work: ReceiveWork) {
+        self.srq.take_back(&work);
+    }
+}
+
+impl SrqInner {
+    /// Takes a request for the UDP port, which names it by its position in the ring of slots.
+    pub(crate) fn take_for(&self, holder: u16) -> Option<ReceiveWork> {
+        let ticket = self.ring.take(holder)?;
+        let position = ticket.request(self.requests.slots);
+        let pieces = self.requests.ring.pieces(position).map(LocalPiece::from);
         Some(ReceiveWork {
             wr_id: WrId(position),
             pieces: pieces.collect(),
         })
     }
 
-    fn give_back(&mut self, work: ReceiveWork) {
-        let slots = self.srq.requests.slots;
-        self.srq.give_back(Ticket::of_request(work.wr_id.0, slots));
+    /// Takes back such a request.
+    pub(crate) fn take_back(&self, work: &ReceiveWork) {
+        self.give_back(Ticket::of_request(work.wr_id.0, self.requests.slots));
+    }
+}
+
+impl Drop for SoftSrq {
+    fn drop(&mut self) {
+        if !self.inner.port.is_inherited() {
+            self.inner.close_to_peers();
+        }
     }
 }
 
@@ -407,14 +502,10 @@ impl Drop for SrqInner {
     }
 }
 
-impl SharedReceiveQueue for SoftSrq {
-    fn id(&self) -> SrqId {
-        self.inner.id()
-    }
-
+impl SrqInner {
     #[inline]
-    fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
-        let srq = &*self.inner;
+    fn post_receives(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+        let srq = self;
         let mut state = srq.up_to_date();
         let mut posted = Ok(());
         for (index, request) in requests.iter().enumerate() {
@@ -429,6 +520,22 @@ impl SharedReceiveQueue for SoftSrq {
             srq.wake_waiting_peers();
         }
         posted
+    }
+}
+
+impl SharedReceiveQueue for SoftSrq {
+    fn id(&self) -> SrqId {
+        self.inner.id()
+    }
+
+    #[inline]
+    fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+        let null = &self.inner.port.null_regions;
+        if null.exist() {
+            let replaced = null.replace_in_receives(requests);
+            return self.inner.post_receives(&receives_of(requests, &replaced));
+        }
+        self.inner.post_receives(requests)
     }
 
     fn arm(&self, srq_limit: u32) -> Result<(), ModifySrqError> {

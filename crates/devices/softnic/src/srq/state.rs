@@ -6,6 +6,7 @@ use adverb_verbs::{Qpn, WorkCompletion, WrId};
 
 use crate::recv_queue::received;
 use crate::shm::datagram_ring::Addressee;
+use crate::shm::layout::qpn_of;
 use crate::shm::ring::Arrival;
 use crate::shm::shared_ring::Ticket;
 
@@ -24,6 +25,8 @@ pub(super) struct State {
     pub(super) held: Vec<TakenRequest>,
     /// Queue pairs, by index.
     pub(super) users: Vec<Option<User>>,
+    /// XRC: the slot of the port, whose receive queue pairs all may use it, and the index of its completion queue.
+    xrc: Option<(u32, u32)>,
     /// Completions that were not polled yet, by index of the completion queue.
     pub(super) ready: Vec<(u32, VecDeque<WorkCompletion>)>,
     /// Slots that a stopped requester may still write to.
@@ -67,7 +70,7 @@ impl PeerActivity {
 }
 
 impl State {
-    pub(super) fn new(first: u64, words: usize, slots: usize) -> Self {
+    pub(super) fn new(first: u64, (words, slots): (usize, usize), xrc: Option<(u32, u32)>) -> Self {
         State {
             next: first,
             collected: first,
@@ -76,6 +79,7 @@ impl State {
             free: (0..slots).rev().map(|slot| slot as u16).collect(),
             held: Vec::new(),
             users: Vec::new(),
+            xrc,
             ready: Vec::new(),
             kept: Vec::new(),
         }
@@ -107,12 +111,20 @@ impl State {
 
     pub(super) fn complete(&mut self, held: TakenRequest, arrival: Arrival) {
         // Completions of a removed queue pair are discarded.
-        let user = self.users.get(usize::from(held.holder));
-        if let Some(user) = user.copied().flatten() {
+        if let Some((qpn, recv_cq)) = self.user(held.holder) {
             let wr_id = WrId(self.wr_ids[usize::from(held.ticket.slot)]);
-            let completion = received(wr_id, user.qpn, arrival);
-            self.ready_for(user.recv_cq).push_back(completion);
+            let completion = received(wr_id, qpn, arrival);
+            self.ready_for(recv_cq).push_back(completion);
         }
+    }
+
+    /// Returns the number of the queue pair at an index, and the index of the completion queue of its receives.
+    fn user(&self, index: u16) -> Option<(Qpn, u32)> {
+        if let Some((slot, recv_cq)) = self.xrc {
+            return Some((qpn_of(slot, index.into()), recv_cq));
+        }
+        let user = self.users.get(usize::from(index)).copied().flatten()?;
+        Some((user.qpn, user.recv_cq))
     }
 
     pub(super) fn ready_for(&mut self, recv_cq: u32) -> &mut VecDeque<WorkCompletion> {

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Mutex;
 
 use adverb_transport::{ReceiveQueue, ResponderFault};
-use adverb_verbs::{AccessFlags, QpType, Qpn};
+use adverb_verbs::{AccessFlags, QpType, Qpn, Srqn};
 
 use crate::shm::datagram_ring::{GRH_LEN, Message};
 use crate::shm::layout::MrEntry;
@@ -42,6 +42,9 @@ pub(crate) trait Endpoint: Debug + Send + Sync {
 
     /// Returns the protection domain of its receives: its own, or its shared receive queue's.
     fn receive_domain(&self) -> u32;
+
+    /// XRC: returns the protection domain of a shared receive queue; `None` if the queue pair cannot take from it.
+    fn domain_of_queue(&self, srqn: Srqn) -> Option<u32>;
 
     /// Returns the maximum number of outstanding send requests.
     fn send_depth(&self) -> usize;

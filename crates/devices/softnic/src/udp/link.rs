@@ -10,7 +10,9 @@ use adverb_transport::{
     Solicited, Work,
 };
 use adverb_units::Time;
-use adverb_verbs::{QpAttr, QpState, SendFlags, SendRequest, WcOpcode, WcStatus, WrId};
+use adverb_verbs::{
+    QpAttr, QpState, QpType, SendFlags, SendRequest, Srqn, WcOpcode, WcStatus, WrId,
+};
 
 use super::datagrams::Target;
 use super::delayed_ack::{Caller, DelayedAck};
@@ -112,6 +114,23 @@ impl Link {
     pub(super) fn reach<'a>(&self, regions: &'a Regions<'_>) -> Reach<'a> {
         let domains = (self.qp.domain(), self.qp.receive_domain());
         regions.reached_by(self.qp.qpn(), domains, self.qp.peer_access())
+    }
+
+    /// Returns the local memory that a packet may access which names a queue of XRC; without one, as [`Link::reach`].
+    #[inline]
+    pub(super) fn reach_for<'a>(&self, regions: &'a Regions<'_>, srqn: Option<Srqn>) -> Reach<'a> {
+        match srqn {
+            None => self.reach(regions),
+            Some(srqn) => self.reach_of_queue(regions, srqn),
+        }
+    }
+
+    #[inline(never)] // keeps the path of RC and UC small
+    fn reach_of_queue<'a>(&self, regions: &'a Regions<'_>, srqn: Srqn) -> Reach<'a> {
+        // The queue pair's own domain has no regions.
+        let domain = self.qp.domain_of_queue(srqn);
+        let domain = domain.unwrap_or_else(|| self.qp.domain());
+        regions.reached_by(self.qp.qpn(), (domain, domain), self.qp.peer_access())
     }
 
     /// Passes a send request to the transport. On an error, the request completes with the status returned, and the
@@ -256,8 +275,12 @@ impl Link {
     /// Sends up to [`PACKETS`] packets; returns why it stopped.
     #[inline]
     pub(super) fn transmit(&mut self, now: Time, regions: &Regions<'_>, tx: &mut TxBatch) -> Stop {
-        let memory = self.reach(regions);
+        let mut memory = self.reach(regions);
+        let is_target = self.qp.service() == QpType::XrcRecv;
         for _ in 0..PACKETS {
+            if is_target {
+                memory = self.reach_for(regions, self.transport.reads_for());
+            }
             let built = self.transport.poll_transmit(now, &memory, tx.place());
             let Some(length) = built else {
                 return Stop::Done;
@@ -288,5 +311,6 @@ pub(super) fn send_work(count: u64, request: &SendRequest<'_>) -> Result<SendWor
         work,
         payload,
         flags: request.flags,
+        remote_srqn: request.remote_srqn,
     })
 }

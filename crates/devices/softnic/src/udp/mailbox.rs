@@ -151,7 +151,7 @@ pub(super) fn build(
         src_qp: GSI_QPN,
     });
     let packet = Packet {
-        headers: PacketHeaders { bth, extension },
+        headers: PacketHeaders::new(bth, extension),
         payload: &payload[..length],
     };
     packet.emit(out).expect("a packet has room for 276 bytes")

@@ -6,7 +6,9 @@ use adverb_transport::{
     UcConfig, UcQp,
 };
 use adverb_units::Time;
-use adverb_verbs::{AccessFlags, AckTimeout, Psn, QpAttr, QpState, QpType, Qpn, RetryParams};
+use adverb_verbs::{
+    AccessFlags, AckTimeout, Psn, QpAttr, QpState, QpType, Qpn, RetryParams, RnrTimer, Srqn,
+};
 use adverb_wire::{Bth, Packet, UnknownOpcode};
 
 /// The local side of a connection.
@@ -64,6 +66,7 @@ impl ConnectedTransport {
             return ConnectedTransport::Uc(UcQp::new(&config, receives));
         }
         let config = RcConfig {
+            qp_type: own.service,
             qpn: own.qpn,
             peer,
             path_mtu,
@@ -78,8 +81,9 @@ impl ConnectedTransport {
             responder: ResponderConfig {
                 first_psn: peer_first_psn,
                 access,
-                max_reads: rtr.max_dest_rd_atomic.expect(required),
-                rnr_timer: rtr.min_rnr_timer.expect(required),
+                // An XRC send queue pair has no responder.
+                max_reads: rtr.max_dest_rd_atomic.unwrap_or(0),
+                rnr_timer: rtr.min_rnr_timer.unwrap_or(RnrTimer::LONGEST),
             },
         };
         ConnectedTransport::Rc(RcQp::new(&config, receives))
@@ -96,6 +100,14 @@ impl ConnectedTransport {
     #[inline]
     pub(super) fn state(&self) -> QpState {
         either!(self, qp => qp.state())
+    }
+
+    /// XRC: as [`RcQp::reads_for`].
+    pub(super) fn reads_for(&self) -> Option<Srqn> {
+        match self {
+            ConnectedTransport::Rc(qp) => qp.reads_for(),
+            ConnectedTransport::Uc(_) => None,
+        }
     }
 
     pub(super) fn counters(&self) -> &Counters {

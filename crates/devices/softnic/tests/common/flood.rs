@@ -152,7 +152,7 @@ impl Kind {
             Kind::RepeatedWrite => bth = bth.with(BthFlags::ACK_REQ),
             _ => {}
         }
-        PacketHeaders { bth, extension }
+        PacketHeaders::new(bth, extension)
     }
 }
 

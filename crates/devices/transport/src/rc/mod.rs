@@ -1,6 +1,9 @@
 //! Reliable connection (IBTA vol. 1, 9.7): delivers every message once and in order, although packets may be lost,
 //! repeated, delayed, reordered and damaged.
 //!
+//! XRC (annex A14) is the same between a queue pair that only sends requests and one that only responds. Each request
+//! names the shared receive queue of its message, whose protection domain the driver checks with each packet.
+//!
 //! End-to-end flow control (9.7.7.2) is not implemented, as in Linux's Soft-RoCE: ACKs carry the credit
 //! count "invalid", and a peer's credits are ignored. A responder without a receive request sends an RNR
 //! NAK instead.
@@ -18,9 +21,9 @@ mod window;
 
 use adverb_units::Time;
 use adverb_verbs::{
-    AccessFlags, PathMtu, Psn, QpAttr, QpState, Qpn, RetryParams, RnrTimer, WcStatus,
+    AccessFlags, PathMtu, Psn, QpAttr, QpState, QpType, Qpn, RetryParams, RnrTimer, Srqn, WcStatus,
 };
-use adverb_wire::{Bth, Packet, Service, UnknownOpcode};
+use adverb_wire::{Bth, Opcode, Packet, Service, UnknownOpcode};
 
 use crate::PacketBuffer;
 use crate::completion::Completion;
@@ -35,6 +38,8 @@ use responder::{RequestError, Responder};
 /// Parameters of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RcConfig {
+    /// RC, or an end of XRC.
+    pub qp_type: QpType,
     /// This queue pair.
     pub qpn: Qpn,
     /// The peer's queue pair.
@@ -109,6 +114,24 @@ impl Turn {
     }
 }
 
+/// Returns the service of the packets of a queue pair.
+#[inline]
+const fn service(qp_type: QpType) -> Service {
+    match qp_type {
+        QpType::XrcSend | QpType::XrcRecv => Service::Xrc,
+        _ => Service::Rc,
+    }
+}
+
+/// Returns the opcode of a service with the same verb and position as an RC opcode.
+#[inline]
+const fn opcode_of(service: Service, rc: Opcode) -> Opcode {
+    match service {
+        Service::Xrc => rc.as_xrc(),
+        _ => rc,
+    }
+}
+
 /// Why the responder ended the connection where no receive completes with the error (IBTA vol. 1, 9.9.3, class C).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponderFault {
@@ -121,6 +144,7 @@ pub enum ResponderFault {
 /// A connected queue pair: ready to receive and to send, or in the error state.
 #[derive(Debug)]
 pub struct RcQp {
+    qp_type: QpType,
     state: QpState,
     requester: Requester,
     responder: Responder,
@@ -133,6 +157,7 @@ impl RcQp {
     /// Makes a connection, with the receive requests that were posted before.
     pub fn new(config: &RcConfig, receives: ReceiveQueue) -> Self {
         RcQp {
+            qp_type: config.qp_type,
             state: QpState::Rts,
             requester: Requester::new(config),
             responder: Responder::new(config, receives),
@@ -145,6 +170,18 @@ impl RcQp {
     /// Takes why the responder ended the connection, if it did.
     pub fn take_fault(&mut self) -> Option<ResponderFault> {
         self.fault.take()
+    }
+
+    /// Returns the service of its packets.
+    #[inline]
+    const fn service(&self) -> Service {
+        service(self.qp_type)
+    }
+
+    /// XRC: returns the queue that the request named to which the next response is data; `None` if no response carries
+    /// data of memory. The memory passed to [`RcQp::poll_transmit`] has to be of the protection domain of this queue.
+    pub fn reads_for(&self) -> Option<Srqn> {
+        self.responder.reads_for()
     }
 
     /// Returns the state: `Rts` or `Err`.
@@ -214,8 +251,12 @@ impl RcQp {
         memory: &mut impl Memory,
     ) -> Result<(), DropReason> {
         let aim = (Some(packet.opcode().service()), packet.headers.bth.dest_qp);
-        self.shared.admit((Service::Rc, self.state), aim)?;
-        if packet.opcode().verb().is_response() {
+        self.shared.admit((self.service(), self.state), aim)?;
+        let is_response = packet.opcode().verb().is_response();
+        if !is_response && self.qp_type == QpType::XrcSend {
+            return Err(DropReason::InvalidRequest);
+        }
+        if is_response {
             let taken = self.requester.handle(now, packet, memory, &mut self.shared);
             return match taken {
                 Ok(()) => Ok(()),
@@ -253,9 +294,13 @@ impl RcQp {
 
     /// Drops and counts an invalid packet to the queue pair `aim`; returns the reason.
     fn drop_invalid(&mut self, aim: (Option<Service>, Qpn), invalid: Invalid) -> DropReason {
-        let reason = match (self.shared.admit((Service::Rc, self.state), aim), invalid) {
+        let reason = match (
+            self.shared.admit((self.service(), self.state), aim),
+            invalid,
+        ) {
             (Err(reason), _) => reason,
             (Ok(()), Invalid::Response) => DropReason::BadResponse,
+            (Ok(()), Invalid::Request(_, reason)) if self.qp_type == QpType::XrcSend => reason,
             (Ok(()), Invalid::Request(psn, reason)) => {
                 let refused = self.responder.handle_invalid(psn, reason);
                 self.end_if_fatal(refused)

@@ -2,17 +2,17 @@
 //! 9.7.5).
 
 use adverb_verbs::{
-    AccessFlags, Operation, PathMtu, Psn, QpAttr, Qpn, RemoteAddress, RnrTimer, WcStatus,
+    AccessFlags, Operation, PathMtu, Psn, QpAttr, Qpn, RemoteAddress, RnrTimer, Srqn, WcStatus,
 };
 use adverb_wire::bth::BthFlags;
 use adverb_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Credits, Extension, NakCode, Opcode, Packet, PacketHeaders,
-    Position, Reth, Syndrome, Verb,
+    Position, Reth, Service, Syndrome, Verb, XrcEth,
 };
 
-use super::RcConfig;
 use super::replay::{Kept, Replay, Resource};
 use super::responses::{ReadResponse, Response, ResponseKind, Responses, Times};
+use super::{RcConfig, opcode_of};
 use crate::PacketBuffer;
 use crate::drops::DropReason;
 use crate::inbound::{Fault, Inbound, Received};
@@ -25,6 +25,7 @@ use crate::shared::Shared;
 
 #[derive(Debug)]
 pub(super) struct Responder {
+    service: Service,
     peer: Qpn,
     mtu: PathMtu,
     numbering: Numbering,
@@ -33,6 +34,8 @@ pub(super) struct Responder {
     /// Number of completed messages.
     msn: u32,
     inbound: Inbound,
+    /// XRC: the queue that the current message names.
+    srqn: Option<Srqn>,
     gap: Gap,
     replay: Replay,
     responses: Responses,
@@ -62,6 +65,7 @@ impl Responder {
         let own = &config.responder;
         let numbering = Numbering::new(own.first_psn);
         Responder {
+            service: super::service(config.qp_type),
             peer: config.peer,
             mtu: config.path_mtu,
             numbering,
@@ -69,6 +73,7 @@ impl Responder {
             expected: numbering.first(),
             msn: 0,
             inbound: Inbound::new(own.access, config.path_mtu, config.qpn),
+            srqn: None,
             gap: Gap::None,
             replay: Replay::new(own.max_reads),
             // READs and atomics, ACKs between them, and a NAK.
@@ -112,6 +117,11 @@ impl Responder {
         if !self.inbound.is_in_order(opcode) {
             return Err(self.fatal(NakCode::InvalidRequest));
         }
+        if let Some(XrcEth { srqn }) = packet.headers.xrc
+            && !self.selects(srqn, opcode.position())
+        {
+            return Err(self.fatal(NakCode::InvalidRequest));
+        }
         match opcode.verb() {
             Verb::Send | Verb::Write => self.handle_message(packet, memory, shared),
             Verb::ReadRequest => self.handle_read(packet, memory),
@@ -120,6 +130,16 @@ impl Responder {
                 unreachable!("responses are the requester's")
             }
         }
+    }
+
+    /// XRC: selects the queue that a packet names. All packets of a message name the same one.
+    #[inline(never)] // keeps the path of RC small
+    fn selects(&mut self, srqn: Srqn, position: Position) -> bool {
+        if !position.begins() {
+            return self.srqn == Some(srqn);
+        }
+        self.srqn = Some(srqn);
+        self.receives.select(srqn)
     }
 
     /// Handles a request with an unknown opcode or an invalid length. A NAK is sent only if it has the expected PSN (IBTA
@@ -196,7 +216,8 @@ impl Responder {
         self.expected += packets(length, self.mtu);
         self.msn = self.msn.wrapping_add(1);
         self.keep(Resource::new(first, self.expected, Kept::Read(reth)));
-        self.push(first, ResponseKind::Read(read_response(first, &reth)));
+        let response = read_response(first, &reth, packet.headers.xrc);
+        self.push(first, ResponseKind::Read(response));
         Ok(())
     }
 
@@ -239,13 +260,13 @@ impl Responder {
         let stale = RequestError::Drop(DropReason::StaleDuplicate);
         let msn = self.msn;
         match packet.headers.extension {
-            Extension::Rdma(reth) if packet.opcode() == Opcode::RcReadRequest => {
+            Extension::Rdma(reth) if packet.opcode().verb() == Verb::ReadRequest => {
                 let resource = self.replay.read(seq, &reth, self.mtu).ok_or(stale)?;
                 self.responses.repeat_read(Response {
                     seq,
                     msn,
                     times: Times::Again,
-                    kind: ResponseKind::Read(read_response(resource, &reth)),
+                    kind: ResponseKind::Read(read_response(resource, &reth, packet.headers.xrc)),
                 });
             }
             Extension::Atomic(atomic) => {
@@ -332,6 +353,14 @@ impl Responder {
         !self.responses.is_empty()
     }
 
+    /// XRC: returns the queue that the READ named to which the next response is data.
+    pub(super) fn reads_for(&self) -> Option<Srqn> {
+        match self.responses.front()?.kind {
+            ResponseKind::Read(read) => read.srqn,
+            _ => None,
+        }
+    }
+
     pub(super) fn only_acknowledges(&self) -> bool {
         self.responses.is_acknowledgement()
     }
@@ -384,9 +413,10 @@ impl Responder {
         extension: impl FnOnce(Aeth) -> Extension,
         response: &Response,
     ) -> usize {
+        let opcode = opcode_of(self.service, opcode);
         let bth = Bth::new(opcode, self.peer, self.numbering.psn(seq));
         let extension = extension(aeth(response));
-        let headers = PacketHeaders { bth, extension };
+        let headers = PacketHeaders::new(bth, extension);
         let (length, _) = headers.lay_out(0, out).expect("a response fits");
         length
     }
@@ -407,8 +437,8 @@ impl Responder {
             Position::Only => (Opcode::RcReadResponseOnly, Extension::Ack(aeth(response))),
         };
         let psn = self.numbering.psn(response.seq + read.sent);
-        let bth = Bth::new(opcode, self.peer, psn);
-        let headers = PacketHeaders { bth, extension };
+        let bth = Bth::new(opcode_of(self.service, opcode), self.peer, psn);
+        let headers = PacketHeaders::new(bth, extension);
         let (length, place) = headers.lay_out(segment.bytes, out).expect("a packet fits");
         if segment.bytes != 0 {
             let from = read.remote.at(segment.offset);
@@ -427,12 +457,13 @@ const fn aeth(response: &Response) -> Aeth {
     }
 }
 
-const fn read_response(resource: Seq, reth: &Reth) -> ReadResponse {
+fn read_response(resource: Seq, reth: &Reth, xrc: Option<XrcEth>) -> ReadResponse {
     ReadResponse {
         resource,
         remote: reth.remote,
-        length: reth.length as u64,
+        length: reth.length.into(),
         sent: 0,
+        srqn: xrc.map(|header| header.srqn),
     }
 }
 

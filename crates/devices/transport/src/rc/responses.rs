@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use adverb_verbs::{PathMtu, RemoteAddress};
+use adverb_verbs::{PathMtu, RemoteAddress, Srqn};
 use adverb_wire::{NakCode, Syndrome};
 
 use crate::segment::mtu_bytes;
@@ -20,6 +20,8 @@ pub(super) struct ReadResponse {
     pub(super) length: u64,
     /// Number of packets sent.
     pub(super) sent: u64,
+    /// XRC: the queue that the request named.
+    pub(super) srqn: Option<Srqn>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +211,7 @@ mod tests {
             },
             length: packets * 256,
             sent: 0,
+            srqn: None,
         })
     }
 

@@ -6,7 +6,9 @@
 use adverb_transport::{
     Payload, Queue, RcQp, ReceiveQueue, ReceiveWork, SendWork, UcConfig, UcQp, UdConfig, UdQp, Work,
 };
-use adverb_verbs::{AccessFlags, Comparison, Imm, Psn, RetryCount, SendFlags, WcStatus, WrId};
+use adverb_verbs::{
+    AccessFlags, Comparison, Imm, Psn, RetryCount, SendFlags, Srqn, WcStatus, WrId,
+};
 use adverb_wire::{Opcode, Verb};
 
 use super::QKEY;
@@ -156,6 +158,7 @@ impl Hostile {
             payload,
             flags: SendFlags::from_bits_truncate(self.random.below(16) as u32)
                 | SendFlags::SIGNALED,
+            remote_srqn: Srqn(0),
         };
         let to = match at.qp {
             2 => To::Datagram {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use adverb_transport::{Completion, Queue, ReceiveWork, SendWork, Solicited, Work};
 use adverb_units::Span;
-use adverb_verbs::{Imm, SendFlags, WcFlags, WcOpcode, WcStatus, WrId};
+use adverb_verbs::{Imm, SendFlags, Srqn, WcFlags, WcOpcode, WcStatus, WrId};
 use adverb_wire::grh;
 
 use super::{Faults, QKEY, Space};
@@ -105,6 +105,7 @@ impl Loose {
                 work: message.work,
                 payload: piece(message.local, message.bytes.len()),
                 flags: message.flags,
+                remote_srqn: Srqn(0),
             };
             let to = match self.service {
                 Service::Uc(_) => To::Peer,

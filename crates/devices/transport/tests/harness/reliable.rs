@@ -8,7 +8,9 @@ use adverb_transport::{
     Solicited, Work,
 };
 use adverb_units::Span;
-use adverb_verbs::{Comparison, Imm, RemoteAddress, Rkey, SendFlags, WcOpcode, WcStatus, WrId};
+use adverb_verbs::{
+    Comparison, Imm, RemoteAddress, Rkey, SendFlags, Srqn, WcOpcode, WcStatus, WrId,
+};
 
 use super::{Path, Space, TICKETS};
 use crate::lab::Random;
@@ -115,6 +117,7 @@ impl Reliable {
             work,
             payload,
             flags,
+            remote_srqn: Srqn(0),
         };
         self.posted.push(Posted {
             work,

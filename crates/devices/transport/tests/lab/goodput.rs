@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use adverb_transport::{RcQp, ReceiveQueue, SendWork, Work};
 use adverb_units::Span;
-use adverb_verbs::{AckTimeout, PathMtu, SendFlags, WcStatus, WrId};
+use adverb_verbs::{AckTimeout, PathMtu, SendFlags, Srqn, WcStatus, WrId};
 
 use super::memory::{REMOTE, piece};
 use super::network::{AnyQp, At, Host, Network, To};
@@ -94,6 +94,7 @@ impl Row {
             },
             payload: piece(0, self.size),
             flags: SendFlags::SIGNALED,
+            remote_srqn: Srqn(0),
         }
     }
 

@@ -14,7 +14,7 @@ use adverb_transport::{
     ReceiveWork, RequesterConfig, ResponderConfig,
 };
 use adverb_units::{Span, Time};
-use adverb_verbs::{AccessFlags, AckTimeout, PathMtu, Psn, Qpn, RetryParams, RnrTimer};
+use adverb_verbs::{AccessFlags, AckTimeout, PathMtu, Psn, QpType, Qpn, RetryParams, RnrTimer};
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
 use adverb_wire::{Flow, Packet, PacketHeaders, ROCE_PORT, icrc};
@@ -44,7 +44,7 @@ impl Side {
         Ipv4Addr::new(10, 0, 0, 1 + self as u8)
     }
 
-    fn qpn(self) -> Qpn {
+    pub fn qpn(self) -> Qpn {
         Qpn::new(0x11 + self as u32).unwrap()
     }
 }
@@ -149,6 +149,7 @@ pub struct Lab<Q> {
 pub fn config(side: Side) -> RcConfig {
     let first = |side: Side| Psn::new(0xff_fff0 + 7 * side as u32);
     RcConfig {
+        qp_type: QpType::Rc,
         qpn: side.qpn(),
         peer: side.other().qpn(),
         path_mtu: PathMtu::B256,

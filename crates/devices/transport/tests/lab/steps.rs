@@ -1,7 +1,7 @@
 //! Single steps of a test with two RC queue pairs: requests of A, and forged packets.
 
 use adverb_transport::{Completion, DropReason, Payload, RcQp, ReceiveWork, SendWork, Work};
-use adverb_verbs::{Psn, SendFlags, WcStatus, WrId};
+use adverb_verbs::{Psn, SendFlags, Srqn, WcStatus, WrId};
 use adverb_wire::{Bth, Extension, Opcode, Packet, PacketHeaders, Syndrome};
 
 use super::memory::pieces;
@@ -16,6 +16,7 @@ pub fn work(id: u64, work: Work, payload: Payload) -> SendWork {
         work,
         payload,
         flags: SendFlags::SIGNALED,
+        remote_srqn: Srqn(0),
     }
 }
 
@@ -71,7 +72,7 @@ pub fn inject_at(
 ) -> Result<(), DropReason> {
     let psn: Psn = config(Side::A).requester.first_psn.advance(ahead);
     let bth = Bth::new(opcode, config(Side::B).qpn, psn).padded_for(payload.len());
-    let headers = PacketHeaders { bth, extension };
+    let headers = PacketHeaders::new(bth, extension);
     let packet = Packet { headers, payload };
     lab.b.qp.handle_packet(lab.now, &packet, &mut lab.b.memory)
 }

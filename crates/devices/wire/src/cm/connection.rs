@@ -16,8 +16,13 @@ pub enum ServiceType {
     Uc,
     /// Reliable datagram.
     Rd,
-    /// Defined by the "extended transport type": 1 is XRC.
+    /// Defined by the "extended transport type".
     Extended(u8),
+}
+
+impl ServiceType {
+    /// Extended reliable connection.
+    pub const XRC: ServiceType = ServiceType::Extended(1);
 }
 
 /// A path in a REQ: the addresses are the requester's (local) and the responder's (remote).

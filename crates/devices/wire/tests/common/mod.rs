@@ -3,13 +3,13 @@
 
 pub mod cm;
 
-use adverb_verbs::{Imm, Psn, Qpn, RemoteAddress, Rkey};
+use adverb_verbs::{Imm, Psn, Qpn, RemoteAddress, Rkey, Srqn};
 use adverb_wire::bth::BthFlags;
 use adverb_wire::ipv4::{Fragmentation, Ipv4, Unseen};
 use adverb_wire::ipv6::Ipv6;
 use adverb_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Extension, Ieth, ImmDt, Ip, Opcode, PacketHeaders,
-    Reth, Syndrome,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Extension, Headers, Ieth, ImmDt, Ip, Opcode,
+    PacketHeaders, Reth, Syndrome, XrcEth,
 };
 use proptest::prelude::*;
 
@@ -62,7 +62,7 @@ fn extension(opcode: Opcode) -> impl Strategy<Value = Extension> {
                 Extension::Datagram(deth),
                 Extension::DatagramImm(deth, imm),
             ];
-            let fits = |e: &&Extension| e.headers() == opcode.headers();
+            let fits = |e: &&Extension| e.headers() == opcode.headers() - Headers::XRC_ETH;
             *all.iter()
                 .find(fits)
                 .expect("each opcode has its extension")
@@ -77,7 +77,7 @@ pub fn packet() -> impl Strategy<Value = (PacketHeaders, Vec<u8>)> {
     (opcode(), fixed).prop_flat_map(|(opcode, (flags, pkey, dest_qp, psn))| {
         let most = if opcode.may_have_payload() { 300 } else { 0 };
         let payload = proptest::collection::vec(any::<u8>(), 0..=most);
-        (extension(opcode), payload).prop_map(move |(extension, payload)| {
+        (extension(opcode), payload, 0..1u32 << 24).prop_map(move |(extension, payload, srqn)| {
             let bth = Bth {
                 opcode,
                 flags,
@@ -87,7 +87,13 @@ pub fn packet() -> impl Strategy<Value = (PacketHeaders, Vec<u8>)> {
                 psn: Psn::new(psn),
             };
             let bth = bth.padded_for(payload.len());
-            (PacketHeaders { bth, extension }, payload)
+            let names_queue = opcode.headers().contains(Headers::XRC_ETH);
+            let headers = PacketHeaders {
+                bth,
+                xrc: names_queue.then_some(XrcEth { srqn: Srqn(srqn) }),
+                extension,
+            };
+            (headers, payload)
         })
     })
 }

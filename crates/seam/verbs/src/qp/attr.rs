@@ -97,6 +97,9 @@ impl AddressVector {
 pub struct RnrTimer(u8);
 
 impl RnrTimer {
+    /// 655 ms (code 0).
+    pub const LONGEST: RnrTimer = RnrTimer(0);
+
     const MICROSECONDS: [u64; 32] = [
         655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560,
         3_840, 5_120, 7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880,

@@ -25,12 +25,34 @@ pub enum QpType {
     Dci,
     /// Target of the dynamically connected transport (`MLX5DV_DCTYPE_DCT`): its last state is RTR.
     Dct,
+    /// Sending end of an extended reliable connection: each request names a shared receive queue of the peer
+    /// (`IBV_QPT_XRC_SEND`; IBTA vol. 1, annex A14).
+    XrcSend,
+    /// Receiving end of one, which belongs to an XRC domain (`IBV_QPT_XRC_RECV`).
+    XrcRecv,
 }
 
 impl QpType {
     /// Whether requests are acknowledged, and retransmitted until they are.
     pub const fn is_reliable(self) -> bool {
-        matches!(self, QpType::Rc | QpType::Dci | QpType::Dct)
+        !matches!(self, QpType::Uc | QpType::Ud)
+    }
+
+    /// Returns the type of the peer of a queue pair of this type.
+    #[must_use]
+    pub const fn of_peer(self) -> Self {
+        match self {
+            QpType::Dci => QpType::Dct,
+            QpType::Dct => QpType::Dci,
+            QpType::XrcSend => QpType::XrcRecv,
+            QpType::XrcRecv => QpType::XrcSend,
+            same => same,
+        }
+    }
+
+    /// Whether receives can be posted to such queue pairs.
+    pub const fn has_receive_queue(self) -> bool {
+        !matches!(self, QpType::Dci | QpType::XrcSend | QpType::XrcRecv)
     }
 
     /// Whether each request names its destination.
@@ -47,6 +69,8 @@ impl fmt::Display for QpType {
             QpType::Ud => "UD",
             QpType::Dci => "DC initiator",
             QpType::Dct => "DC target",
+            QpType::XrcSend => "XRC send",
+            QpType::XrcRecv => "XRC receive",
         })
     }
 }

@@ -168,7 +168,8 @@ impl Driver {
         if is_request {
             link.pass_receives();
         }
-        let mut memory = link.reach(regions);
+        let srqn = packet.headers.xrc.map(|header| header.srqn);
+        let mut memory = link.reach_for(regions, srqn);
         // The queue pair counts what it drops.
         let taken = link.transport.handle_packet(now, &packet, &mut memory);
         if is_request && taken.is_ok() && !std::mem::replace(&mut link.is_established, true) {

@@ -9,6 +9,7 @@ mod sending;
 
 use adverb_units::Time;
 use adverb_verbs::{PathMtu, QpAttr, QpState, Qpn, WcStatus};
+use adverb_wire::Service;
 use adverb_wire::opcode::Ends;
 
 pub(super) use self::responses::BAD_RESPONSE;
@@ -26,6 +27,7 @@ use reads::Reads;
 
 #[derive(Debug)]
 pub(super) struct Requester {
+    service: Service,
     peer: Qpn,
     mtu: PathMtu,
     numbering: Numbering,
@@ -87,6 +89,7 @@ impl Requester {
         let numbering = Numbering::new(own.first_psn);
         let window = Window::new(numbering.first(), own.window);
         Requester {
+            service: super::service(config.qp_type),
             peer: config.peer,
             mtu: config.path_mtu,
             numbering,

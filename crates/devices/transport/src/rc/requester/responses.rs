@@ -3,7 +3,7 @@
 
 use adverb_units::Time;
 use adverb_verbs::WcStatus;
-use adverb_wire::{Aeth, Extension, NakCode, Opcode, Packet, Syndrome};
+use adverb_wire::{Aeth, Extension, NakCode, Packet, Syndrome, Verb};
 
 use super::super::ResponseError;
 use super::super::retry::GapRetry;
@@ -46,7 +46,7 @@ impl Requester {
             return Err(ResponseError::Drop(DropReason::UnsentResponse));
         }
         let done = match packet.headers.extension {
-            Extension::Ack(aeth) if packet.opcode() == Opcode::RcAck => {
+            Extension::Ack(aeth) if packet.opcode().verb() == Verb::Ack => {
                 self.handle_ack(now, seq, aeth, shared)
             }
             _ if seq < unacked => Err(ResponseError::Drop(DropReason::StaleResponse)),
@@ -232,7 +232,7 @@ fn is_nak(packet: &Packet<'_>) -> bool {
     let Extension::Ack(aeth) = packet.headers.extension else {
         return false;
     };
-    packet.opcode() == Opcode::RcAck && !matches!(aeth.syndrome, Syndrome::Ack(_))
+    packet.opcode().verb() == Verb::Ack && !matches!(aeth.syndrome, Syndrome::Ack(_))
 }
 
 const fn status_of(code: NakCode) -> WcStatus {

@@ -4,7 +4,7 @@ use adverb_units::Time;
 use adverb_verbs::{Psn, Qpn, RemoteAddress, SendFlags, WcStatus};
 use adverb_wire::bth::BthFlags;
 use adverb_wire::opcode::Ends;
-use adverb_wire::{AtomicEth, Bth, Extension, Opcode, PacketHeaders, Reth};
+use adverb_wire::{AtomicEth, Bth, Extension, Opcode, PacketHeaders, Reth, Service, XrcEth};
 
 use super::super::send_queue::Entry;
 use super::Requester;
@@ -157,6 +157,19 @@ impl Requester {
     /// Returns the packet with sequence number `seq` of a request.
     #[inline]
     fn build(&self, entry: &Entry, seq: Seq) -> Next {
+        let mut next = self.build_rc(entry, seq);
+        if self.service == Service::Xrc {
+            let headers = &mut next.headers;
+            headers.bth.opcode = headers.bth.opcode.as_xrc();
+            let srqn = entry.request.remote_srqn;
+            headers.xrc = Some(XrcEth { srqn });
+        }
+        next
+    }
+
+    /// The same, with the headers of RC.
+    #[inline]
+    fn build_rc(&self, entry: &Entry, seq: Seq) -> Next {
         let psn = self.numbering.psn(seq);
         match entry.request.work {
             Work::Read(remote) => self.build_read(entry, seq, remote),
@@ -169,7 +182,7 @@ impl Requester {
                     bth = bth.with(BthFlags::SOLICITED);
                 }
                 Next {
-                    headers: PacketHeaders { bth, extension },
+                    headers: PacketHeaders::new(bth, extension),
                     offset: segment.offset,
                     bytes: segment.bytes,
                     numbers: 1,
@@ -188,10 +201,10 @@ impl Requester {
             length: length as u32,
         };
         Next {
-            headers: PacketHeaders {
-                bth: Bth::new(Opcode::RcReadRequest, self.peer, self.numbering.psn(seq)),
-                extension: Extension::Rdma(reth),
-            },
+            headers: PacketHeaders::new(
+                Bth::new(Opcode::RcReadRequest, self.peer, self.numbering.psn(seq)),
+                Extension::Rdma(reth),
+            ),
             offset,
             bytes: 0,
             numbers,
@@ -236,10 +249,7 @@ fn build_atomic(entry: &Entry, peer: Qpn, psn: Psn) -> Next {
         compare,
     };
     Next {
-        headers: PacketHeaders {
-            bth: Bth::new(opcode, peer, psn),
-            extension: Extension::Atomic(atomic),
-        },
+        headers: PacketHeaders::new(Bth::new(opcode, peer, psn), Extension::Atomic(atomic)),
         offset: 0,
         bytes: 0,
         numbers: 1,
