@@ -70,6 +70,11 @@ constants! {
     u32 { IBV_SRQ_INIT_ATTR_TYPE = 1 << 0, IBV_SRQ_INIT_ATTR_PD = 1 << 1,
         IBV_SRQ_INIT_ATTR_XRCD = 1 << 2, IBV_SRQ_INIT_ATTR_CQ = 1 << 3,
         IBV_SRQ_INIT_ATTR_TM = 1 << 4, }
+    // `enum ibv_xrcd_init_attr_mask`
+    u32 { IBV_XRCD_INIT_ATTR_FD = 1 << 0, IBV_XRCD_INIT_ATTR_OFLAGS = 1 << 1, }
+    // `enum ibv_qp_open_attr_mask`
+    u32 { IBV_QP_OPEN_ATTR_NUM = 1 << 0, IBV_QP_OPEN_ATTR_XRCD = 1 << 1,
+        IBV_QP_OPEN_ATTR_CONTEXT = 1 << 2, IBV_QP_OPEN_ATTR_TYPE = 1 << 3, }
     // `enum ibv_rereg_mr_flags`
     u32 { IBV_REREG_MR_CHANGE_TRANSLATION = 1 << 0, IBV_REREG_MR_CHANGE_PD = 1 << 1,
         IBV_REREG_MR_CHANGE_ACCESS = 1 << 2, }
@@ -91,7 +96,8 @@ constants! {
     // `enum ibv_mw_type`
     u32 { IBV_MW_TYPE_1 = 1, IBV_MW_TYPE_2 = 2, }
     // `enum ibv_device_cap_flags`
-    u32 { IBV_DEVICE_MEM_WINDOW = 1 << 17, IBV_DEVICE_MEM_MGT_EXTENSIONS = 1 << 21,
+    u32 { IBV_DEVICE_MEM_WINDOW = 1 << 17, IBV_DEVICE_XRC = 1 << 20,
+        IBV_DEVICE_MEM_MGT_EXTENSIONS = 1 << 21,
         IBV_DEVICE_MEM_WINDOW_TYPE_2B = 1 << 24, }
     // `enum ibv_qp_type`
     u32 { IBV_QPT_RC = 2, IBV_QPT_UC = 3, IBV_QPT_UD = 4, IBV_QPT_RAW_PACKET = 8,

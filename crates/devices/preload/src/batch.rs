@@ -7,7 +7,7 @@ use std::ffi::c_void;
 
 use adverb_units::Bytes;
 use adverb_verbs::{
-    Destination, Lkey, Operation, PostErrorCause, SendFlags, SendRequest, Sge, WrId,
+    Destination, Lkey, Operation, PostErrorCause, SendFlags, SendRequest, Sge, Srqn, WrId,
 };
 
 use crate::call::Refusal;
@@ -19,6 +19,7 @@ struct Request {
     operation: Operation,
     flags: SendFlags,
     to: Option<Destination<'static>>,
+    remote_srqn: Srqn,
     /// Its SGEs in [`Batch::sges`].
     sges: (usize, usize),
 }
@@ -52,6 +53,7 @@ impl Batch {
             operation,
             flags,
             to: None,
+            remote_srqn: Srqn(0),
             sges: (at, at),
         });
     }
@@ -75,6 +77,13 @@ impl Batch {
     pub(crate) fn set_destination(&mut self, to: Destination<'static>) {
         if let Some(request) = self.last("ibv_wr_set_ud_addr") {
             request.to = Some(to);
+        }
+    }
+
+    /// Sets the peer's shared receive queue of the last request.
+    pub(crate) fn set_srq(&mut self, remote_srqn: Srqn) {
+        if let Some(request) = self.last("ibv_wr_set_xrc_srqn") {
+            request.remote_srqn = remote_srqn;
         }
     }
 
@@ -167,7 +176,7 @@ impl Request {
     fn with_sges<'a>(&self, sges: &'a [Sge<'a>]) -> SendRequest<'a> {
         let (from, to) = self.sges;
         let request = SendRequest::new(self.wr_id, self.operation, &sges[from..to]);
-        let request = request.with_flags(self.flags);
+        let request = request.with_flags(self.flags).to_srq(self.remote_srqn);
         match self.to {
             None => request,
             Some(to) => request.to(to),

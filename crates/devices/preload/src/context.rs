@@ -17,11 +17,13 @@ use crate::device::{Device, text};
 use crate::exit;
 use crate::object::{Object, Table};
 use crate::tables;
+use crate::xrcd::OpenFiles;
 
 /// `IBV_DEVICE_CURR_QP_STATE_MOD`, `IBV_DEVICE_SYS_IMAGE_GUID` and `IBV_DEVICE_RC_RNR_NAK_GEN`.
 const USUAL_CAPS: u32 = 1 << 7 | 1 << 11 | 1 << 12;
-/// Also memory windows, local invalidates and SEND with invalidate.
+/// Also memory windows, local invalidates, SEND with invalidate, and XRC.
 const CAP_FLAGS: u32 = USUAL_CAPS
+    | abi::IBV_DEVICE_XRC
     | abi::IBV_DEVICE_MEM_WINDOW
     | abi::IBV_DEVICE_MEM_WINDOW_TYPE_2B
     | abi::IBV_DEVICE_MEM_MGT_EXTENSIONS;
@@ -37,6 +39,8 @@ pub(crate) struct Context {
     pub(crate) cqs: Mutex<Table<ibv_cq>>,
     pub(crate) qps: Mutex<Table<ibv_qp>>,
     pub(crate) srqs: Mutex<Table<ibv_srq>>,
+    /// XRC domains of files.
+    pub(crate) xrcds: Mutex<OpenFiles>,
     /// Counters of its queue pairs, if the program is observed.
     pub(crate) counts: QpsByNumber,
 }
@@ -82,6 +86,7 @@ impl Context {
             cqs: Mutex::default(),
             qps: Mutex::default(),
             srqs: Mutex::default(),
+            xrcds: Mutex::default(),
             counts: QpsByNumber::default(),
         };
         let object = Object::create(c, context);

@@ -9,6 +9,7 @@ use adverb_abi::{
 
 use crate::call::{self, Refusal};
 use crate::context::Context;
+use crate::dm;
 use crate::port::copy_out;
 
 /// Frequency of the completion timestamps in kHz: they are nanoseconds.
@@ -21,6 +22,7 @@ impl Context {
             completion_timestamp_mask: u64::MAX,
             hca_core_clock: CLOCK_KHZ,
             phys_port_cnt_ex: 1,
+            max_dm_size: dm::MAX as u64,
             ..ibv_device_attr_ex::zeroed()
         }
     }

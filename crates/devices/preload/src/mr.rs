@@ -1,18 +1,19 @@
 //! Memory regions.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use adverb_abi::{
     self as abi, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_ZERO_BASED, ibv_mr, ibv_pd, ibv_sge,
 };
-use adverb_softnic::{PrefetchError, SgeError, SoftMr};
+use adverb_softnic::{PrefetchError, SgeError, SoftMr, SoftNullMr};
 use adverb_units::Bytes;
 use adverb_verbs::{AccessFlags, MemoryRegion as _};
 
 use crate::activity;
 use crate::call::{self, Refusal};
 use crate::context::Context;
+use crate::dm::Allocation;
 use crate::object::{Object, lock};
 use crate::pd::Pd;
 use crate::qp::sges;
@@ -25,8 +26,18 @@ const WITHOUT_EFFECT: u32 = 1 << 7;
 /// A memory region, behind its `ibv_mr`.
 #[derive(Debug)]
 pub(crate) struct Mr {
+    registered: Registered,
+    /// The device memory of which it is a region.
+    _device_memory: Option<Arc<Allocation>>,
+}
+
+/// What a region is.
+#[derive(Debug)]
+enum Registered {
     /// The registration, and what was registered. Registering again replaces both.
-    registered: Mutex<(SoftMr, Memory)>,
+    Memory(Mutex<(SoftMr, Memory)>),
+    /// A null region. It is deregistered when it is dropped.
+    Null(#[expect(dead_code, reason = "kept for its drop")] SoftNullMr),
 }
 
 type MrObject = Object<ibv_mr, Mr>;
@@ -37,6 +48,8 @@ type MrObject = Object<ibv_mr, Mr>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub(crate) addr: *mut c_void,
+    /// The address in the `ibv_mr`.
+    pub(crate) shown: *mut c_void,
     pub(crate) length: usize,
     /// The address by which requests name the first byte.
     pub(crate) iova: u64,
@@ -61,6 +74,11 @@ impl Memory {
         }
     }
 
+    /// Whether it is device memory, which the program does not see.
+    fn is_device_memory(&self) -> bool {
+        self.shown.is_null() && !self.addr.is_null()
+    }
+
     fn register(&self, pd: *mut ibv_pd) -> Result<SoftMr, Refusal> {
         let iova = match self.access & IBV_ACCESS_ZERO_BASED {
             0 => self.iova,
@@ -69,6 +87,9 @@ impl Memory {
         let access = self.rights()?;
         // SAFETY: the program passes a protection domain that it has allocated.
         let (pd, context) = unsafe { (Pd::of(pd), Context::of((*pd).context)) };
+        if self.length == 0 && self.is_device_memory() {
+            return Ok(pd.soft.register_empty(access)?);
+        }
         let length = Bytes::new(self.length as u64);
         // SAFETY: the program asks that peers and this device access this memory while it is registered.
         Ok(unsafe {
@@ -79,12 +100,21 @@ impl Memory {
     }
 
     fn create(&self, pd: *mut ibv_pd) -> Result<*mut ibv_mr, Refusal> {
+        self.create_in(pd, None)
+    }
+
+    /// The same; the region keeps the device memory of which it is a part.
+    pub(crate) fn create_in(
+        &self,
+        pd: *mut ibv_pd,
+        device_memory: Option<Arc<Allocation>>,
+    ) -> Result<*mut ibv_mr, Refusal> {
         let soft = self.register(pd)?;
         let c = ibv_mr {
             // SAFETY: the program passes a protection domain that it has allocated.
             context: unsafe { (*pd).context },
             pd,
-            addr: self.addr,
+            addr: self.shown,
             length: self.length,
             handle: soft.lkey().0,
             lkey: soft.lkey().0,
@@ -93,8 +123,11 @@ impl Memory {
         // SAFETY: as above.
         unsafe { Pd::of(pd) }.users.add();
         activity::registered(self.length);
-        let registered = Mutex::new((soft, *self));
-        Ok(Object::create(c, Mr { registered }))
+        let own = Mr {
+            registered: Registered::Memory(Mutex::new((soft, *self))),
+            _device_memory: device_memory,
+        };
+        Ok(Object::create(c, own))
     }
 }
 
@@ -107,6 +140,7 @@ unsafe extern "C" fn ibv_reg_mr(
 ) -> *mut ibv_mr {
     let memory = Memory {
         addr,
+        shown: addr,
         length,
         iova: addr.addr() as u64,
         access: access as u32,
@@ -124,6 +158,7 @@ unsafe extern "C" fn ibv_reg_mr_iova(
 ) -> *mut ibv_mr {
     let memory = Memory {
         addr,
+        shown: addr,
         length,
         iova,
         access: access as u32,
@@ -141,11 +176,36 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
 ) -> *mut ibv_mr {
     let memory = Memory {
         addr,
+        shown: addr,
         length,
         iova,
         access,
     };
     call::pointer("ibv_reg_mr_iova2", || memory.create(pd))
+}
+
+/// `ibv_alloc_null_mr` of the table.
+pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    call::pointer("ibv_alloc_null_mr", || {
+        // SAFETY: the program passes a protection domain that it has allocated.
+        let (own, context) = unsafe { (Pd::of(pd), (*pd).context) };
+        let soft = own.soft.alloc_null_mr()?;
+        let c = ibv_mr {
+            context,
+            pd,
+            addr: std::ptr::null_mut(),
+            length: usize::MAX,
+            handle: soft.lkey().0,
+            lkey: soft.lkey().0,
+            rkey: 0,
+        };
+        own.users.add();
+        let own = Mr {
+            registered: Registered::Null(soft),
+            _device_memory: None,
+        };
+        Ok(Object::create(c, own))
+    })
 }
 
 /// Checks that no memory windows are bound to a region.
@@ -163,12 +223,16 @@ fn check_free(region: &SoftMr) -> Result<(), Refusal> {
 unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     call::status("ibv_dereg_mr", || {
         // SAFETY: the program passes a region that it has registered.
-        check_free(&lock(unsafe { &MrObject::of(mr).own.registered }).0)?;
+        if let Registered::Memory(registered) = unsafe { &MrObject::of(mr).own.registered } {
+            let registered = lock(registered);
+            check_free(&registered.0)?;
+            activity::deregistered(registered.1.length);
+        }
         // SAFETY: the program deregisters a region once; the domain outlives its regions.
         unsafe {
-            Pd::of((*mr).pd).users.remove();
-            activity::deregistered((*mr).length);
+            let pd = (*mr).pd;
             MrObject::destroy(mr);
+            Pd::of(pd).users.remove();
         }
         Ok(())
     })
@@ -215,7 +279,10 @@ impl Change {
     unsafe fn apply(&self, mr: *mut ibv_mr) -> Result<(), Refusal> {
         // SAFETY: the caller's.
         let own = unsafe { &MrObject::of(mr).own };
-        let mut registered = lock(&own.registered);
+        let Registered::Memory(registered) = &own.registered else {
+            return Err(Refusal::invalid("null regions cannot be registered again"));
+        };
+        let mut registered = lock(registered);
         check_free(&registered.0)?;
         let mut memory = registered.1;
         if self.flags & CHANGE_ACCESS != 0 {
@@ -228,6 +295,7 @@ impl Change {
         if self.flags & CHANGE_TRANSLATION != 0 {
             let before = memory.length;
             memory.addr = self.addr;
+            memory.shown = self.addr;
             memory.length = self.length;
             memory.iova = self.addr.addr() as u64;
             *registered = (memory.register(pd)?, memory);
@@ -248,7 +316,7 @@ impl Change {
             Pd::of(pd).users.add();
             Pd::of(old).users.remove();
             (*mr).pd = pd;
-            (*mr).addr = memory.addr;
+            (*mr).addr = memory.shown;
             (*mr).length = memory.length;
             (*mr).handle = soft.lkey().0;
             (*mr).lkey = soft.lkey().0;

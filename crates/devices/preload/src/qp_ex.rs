@@ -11,7 +11,7 @@ use adverb_abi::{
 };
 use adverb_verbs::{
     AddressHandle as _, Comparison, Destination, Imm, Operation, Qpn, QueuePair as _,
-    RemoteAddress, Rkey, SendFlags,
+    RemoteAddress, Rkey, SendFlags, Srqn,
 };
 use spin::Yield;
 use spin::mutex::SpinMutex;
@@ -75,6 +75,7 @@ impl Extended {
         let known = match qp_type {
             abi::IBV_QPT_UD => SENDS,
             abi::IBV_QPT_UC => SENDS | WRITES | LOCAL,
+            abi::IBV_QPT_XRC_RECV => 0,
             _ => SENDS | WRITES | READS | LOCAL | abi::IBV_QP_EX_WITH_SEND_WITH_INV,
         };
         let unknown = operations & !known;
@@ -90,14 +91,19 @@ impl Extended {
 
 /// Returns the operations that `attr` asks for; `None` if the queue pair is not to have `ibv_wr_*`.
 pub(crate) fn extension(attr: &ibv_qp_init_attr_ex) -> Result<Option<Extended>, Refusal> {
-    if attr.comp_mask & abi::IBV_QP_INIT_ATTR_PD == 0 || attr.pd.is_null() {
+    let is_target = attr.qp_type == abi::IBV_QPT_XRC_RECV;
+    let has_pd = attr.comp_mask & abi::IBV_QP_INIT_ATTR_PD != 0 && !attr.pd.is_null();
+    if !has_pd && !is_target {
         return Err(Refusal::invalid(
             "comp_mask without IBV_QP_INIT_ATTR_PD, or pd is NULL",
         ));
     }
     let has = |bit: u32| attr.comp_mask & bit != 0;
     let refused = [
-        (has(abi::IBV_QP_INIT_ATTR_XRCD), "XRC domains"),
+        (
+            has(abi::IBV_QP_INIT_ATTR_XRCD) && !is_target,
+            "XRC domains of queue pairs other than XRC receive ones",
+        ),
         (has(abi::IBV_QP_INIT_ATTR_IND_TABLE), "work queues"),
         (has(abi::IBV_QP_INIT_ATTR_RX_HASH), "hashing of packets"),
         (
@@ -126,12 +132,18 @@ pub(crate) fn extension(attr: &ibv_qp_init_attr_ex) -> Result<Option<Extended>, 
 
 /// `ibv_create_qp_ex` of the table.
 pub(crate) unsafe extern "C" fn create_qp_ex(
-    _: *mut ibv_context,
+    context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     call::pointer("ibv_create_qp_ex", || {
         // SAFETY: the program passes attributes.
         let (extended, pd) = unsafe { (extension(&*attr)?, (*attr).pd) };
+        // SAFETY: the program passes attributes, which name objects of the program.
+        unsafe {
+            if (*attr).qp_type == abi::IBV_QPT_XRC_RECV {
+                return Qp::create_xrc_recv(context, &mut *attr);
+            }
+        }
         // SAFETY: both structures begin with the same members, and name objects of the program.
         let qp = unsafe { Qp::create(pd, &mut *attr.cast::<ibv_qp_init_attr>()) }?;
         if let Some(extended) = extended {
@@ -369,6 +381,11 @@ unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, 
     }
 }
 
+unsafe extern "C" fn set_xrc_srqn(qp: *mut ibv_qp_ex, srqn: u32) {
+    // SAFETY: the program calls this in a batch.
+    unsafe { build(qp, |batch| batch.set_srq(Srqn(srqn))) };
+}
+
 unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
     // SAFETY: the program calls this in a batch.
     unsafe { build(qp, |batch| batch.set_sges([(addr, length, lkey)])) };
@@ -430,6 +447,5 @@ macro_rules! unsupported {
 
 unsupported! {
     send_tso(*mut c_void, u16, u16): "segmentation offload",
-    set_xrc_srqn(u32): "XRC",
     atomic_write(u32, u64, *const c_void): "atomic WRITE",
 }

@@ -4,15 +4,20 @@ use std::ffi::c_int;
 
 use std::sync::Arc;
 
-use adverb_abi::{IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
+use adverb_abi::{
+    IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ibv_cq, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
+    ibv_xrcd,
+};
 use adverb_softnic::SoftSrq;
 use adverb_verbs::{Context as _, SharedReceiveQueue as _, SrqCaps};
 
 use crate::activity::{self, PostCounts};
 use crate::call::{self, Refusal};
 use crate::context::Context;
+use crate::cq::Cq;
 use crate::object::{Object, Unacknowledged, Users, lock};
 use crate::pd::Pd;
+use crate::xrcd::Xrcd;
 
 /// A shared receive queue, behind its `ibv_srq`.
 #[derive(Debug)]
@@ -24,7 +29,11 @@ pub(crate) struct Srq {
     pub(crate) events: Unacknowledged,
     /// Set if the program is observed.
     pub(crate) counts: Option<Arc<PostCounts>>,
+    xrc: Option<Xrc>,
 }
+
+/// The XRC domain and the completion queue of an XRC queue.
+pub(crate) type Xrc = (*mut ibv_xrcd, *mut ibv_cq);
 
 type SrqObject = Object<ibv_srq, Srq>;
 
@@ -42,10 +51,11 @@ impl Srq {
     /// Creates a queue, and stores its sizes in `init`.
     ///
     /// # Safety
-    /// `pd` is an allocated protection domain.
+    /// `pd` is an allocated protection domain, and the objects in `xrc` exist.
     pub(crate) unsafe fn create(
         pd: *mut ibv_pd,
         init: &mut ibv_srq_init_attr,
+        xrc: Option<Xrc>,
     ) -> Result<*mut ibv_srq, Refusal> {
         // SAFETY: the caller's.
         let (own, context) = unsafe { (Pd::of(pd), (*pd).context) };
@@ -55,7 +65,14 @@ impl Srq {
             max_wr: init.attr.max_wr,
             max_sge: init.attr.max_sge.max(1),
         };
-        let soft = open.soft.create_srq(&own.soft, &caps)?;
+        let soft = match xrc {
+            None => open.soft.create_srq(&own.soft, &caps)?,
+            // SAFETY: the caller's.
+            Some((xrcd, cq)) => unsafe {
+                let of = (&Xrcd::of(xrcd).soft, &Cq::of(cq).soft);
+                open.soft.create_xrc_srq(&own.soft, &caps, of)?
+            },
+        };
         let made = soft
             .query()
             .map_err(|error| Refusal::new(libc::EIO, error.to_string()))?;
@@ -77,11 +94,28 @@ impl Srq {
                 users,
                 events,
                 counts: activity::shared_receives(),
+                xrc,
             },
         );
         own.users.add();
+        // SAFETY: the queue is new, and its objects exist.
+        unsafe { Srq::of(srq).count_users(Users::add) };
         lock(&open.srqs).insert(number, srq);
         Ok(srq)
+    }
+
+    /// Counts an XRC queue as a user of its objects, or no longer.
+    ///
+    /// # Safety
+    /// The objects exist.
+    unsafe fn count_users(&self, count: fn(&Users)) {
+        if let Some((xrcd, cq)) = self.xrc {
+            // SAFETY: the caller's.
+            unsafe {
+                count(&Xrcd::of(xrcd).users);
+                count(&Cq::of(cq).users);
+            }
+        }
     }
 
     fn modify(&self, attr: &ibv_srq_attr, mask: u32) -> Result<(), Refusal> {
@@ -105,7 +139,9 @@ impl Srq {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     // SAFETY: the program passes a protection domain and attributes.
-    call::pointer("ibv_create_srq", || unsafe { Srq::create(pd, &mut *init) })
+    call::pointer("ibv_create_srq", || unsafe {
+        Srq::create(pd, &mut *init, None)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -145,10 +181,12 @@ unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         own.users.check_none("the shared receive queue")?;
         lock(&context.srqs).remove(own.soft.id().0);
         own.events.wait();
-        // SAFETY: the program destroys it once; the domain outlives its queues.
+        // SAFETY: the program destroys it once; its objects outlive the queue.
         unsafe {
-            Pd::of((*srq).pd).users.remove();
+            let pd = (*srq).pd;
+            own.count_users(Users::remove);
             SrqObject::destroy(srq);
+            Pd::of(pd).users.remove();
         }
         Ok(())
     })

@@ -3,21 +3,21 @@
 use adverb_abi::verbs_context;
 
 use crate::unsupported as no;
-use crate::{cq, cq_ex, device_ex, domains, mr, mw, port, qp, qp_ex, srq_ex};
+use crate::{cq, cq_ex, device_ex, dm, domains, mr, mw, port, qp, qp_ex, srq_ex, xrcd};
 
 /// Fills the tables of a context. Each operation is present.
 pub(crate) fn fill(c: &mut verbs_context) {
     fill_context(c);
     c.query_port = Some(port::query_port);
     c.advise_mr = Some(mr::advise_mr);
-    c.alloc_null_mr = no::alloc_null_mr();
+    c.alloc_null_mr = Some(mr::alloc_null_mr);
     c.read_counters = no::read_counters();
     c.attach_counters_point_flow = no::attach_counters_point_flow();
     c.create_counters = no::create_counters();
     c.destroy_counters = no::destroy_counters();
-    c.reg_dm_mr = no::reg_dm_mr();
-    c.alloc_dm = no::alloc_dm();
-    c.free_dm = no::free_dm();
+    c.reg_dm_mr = Some(dm::reg_dm_mr);
+    c.alloc_dm = Some(dm::alloc_dm);
+    c.free_dm = Some(dm::free_dm);
     c.modify_flow_action_esp = no::modify_flow_action_esp();
     c.destroy_flow_action = no::destroy_flow_action();
     c.create_flow_action_esp = no::create_flow_action_esp();
@@ -37,12 +37,12 @@ pub(crate) fn fill(c: &mut verbs_context) {
     c.query_device_ex = Some(device_ex::query_device_ex);
     c.ibv_destroy_flow = no::destroy_flow();
     c.ibv_create_flow = no::create_flow();
-    c.open_qp = no::open_qp();
+    c.open_qp = Some(xrcd::open_qp);
     c.create_qp_ex = Some(qp_ex::create_qp_ex);
     c.get_srq_num = Some(srq_ex::get_srq_num);
     c.create_srq_ex = Some(srq_ex::create_srq_ex);
-    c.open_xrcd = no::open_xrcd();
-    c.close_xrcd = no::close_xrcd();
+    c.open_xrcd = Some(xrcd::open_xrcd);
+    c.close_xrcd = Some(xrcd::close_xrcd);
 }
 
 /// The operations that have been there since the first version.

@@ -32,14 +32,10 @@ macro_rules! unsupported {
 }
 
 unsupported! {
-    object alloc_null_mr: "the device has no null memory region",
     status read_counters: "the device has no flow counters",
     status attach_counters_point_flow: "the device has no flow counters",
     object create_counters: "the device has no flow counters",
     status destroy_counters: "the device has no flow counters",
-    object reg_dm_mr: "the device has no memory of its own",
-    object alloc_dm: "the device has no memory of its own",
-    status free_dm: "the device has no memory of its own",
     status modify_flow_action_esp: "the device does not steer flows",
     status destroy_flow_action: "the device does not steer flows",
     object create_flow_action_esp: "the device does not steer flows",
@@ -53,9 +49,6 @@ unsupported! {
     object create_wq: "the device has no work queues",
     status destroy_flow: "the device does not steer flows",
     object create_flow: "the device does not steer flows",
-    object open_qp: "the device has no XRC queue pairs",
-    object open_xrcd: "the device has no XRC domains",
-    status close_xrcd: "the device has no XRC domains",
 }
 
 /// Makes exported functions that are not supported.
@@ -89,8 +82,8 @@ unsupported_exports! {
     none ibv_unimport_pd: "protection domains of other processes cannot be imported",
     object ibv_import_mr: "memory regions of other processes cannot be imported",
     none ibv_unimport_mr: "memory regions of other processes cannot be imported",
-    object ibv_import_dm: "the device has no memory of its own",
-    none ibv_unimport_dm: "the device has no memory of its own",
+    object ibv_import_dm: "device memory of other processes cannot be imported",
+    none ibv_unimport_dm: "device memory of other processes cannot be imported",
     object ibv_reg_dmabuf_mr: "the device cannot access memory of other devices (dma-buf)",
     status ibv_resolve_eth_l2_from_gid: "the kernel's IP stack resolves the addresses of peers",
     status ibv_query_ece: "the device has no enhanced connection establishment",

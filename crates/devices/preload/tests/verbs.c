@@ -38,7 +38,6 @@ static void test_memory(void) {
     CHECK(ibv_dereg_mr(local) == 0);
     NULLED(ibv_reg_mr(pd, buffer, SIZE, IBV_ACCESS_REMOTE_WRITE), EINVAL);
     NULLED(ibv_reg_mr(pd, (void *)4096, SIZE, IBV_ACCESS_LOCAL_WRITE), EFAULT);
-    NULLED(ibv_alloc_dm(context, &(struct ibv_alloc_dm_attr){.length = 8}), EOPNOTSUPP);
 }
 
 static void test_modify(struct ibv_cq *cq) {

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use adverb_abi::{IBV_QPT_UC, ibv_ece, rdma_cm_id, rdma_conn_param};
+use adverb_abi::{IBV_QPT_UC, IBV_QPT_XRC_SEND, ibv_ece, rdma_cm_id, rdma_conn_param};
 use adverb_transport::cm::WrongState;
 use adverb_verbs::{AckTimeout, Gid, Psn, Qpn};
 use adverb_wire::cm::{IpCmHeader, Path, RejectReason, Rep, Req, ServiceId, ServiceType, SidrReq};
@@ -213,6 +213,7 @@ fn request(shared: &Arc<Shared>, agent: &'static Agent, wanted: &Wanted) -> Resu
         remote_response_timeout: timeout(RESPONSE),
         service_type: match qp_type {
             IBV_QPT_UC => ServiceType::Uc,
+            IBV_QPT_XRC_SEND => ServiceType::XRC,
             _ => ServiceType::Rc,
         },
         has_flow_control: wanted.has_flow_control,

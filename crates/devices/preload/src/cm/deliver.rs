@@ -157,6 +157,7 @@ fn request(
     let qp_type = match req.service_type {
         ServiceType::Rc => IBV_QPT_RC,
         ServiceType::Uc => IBV_QPT_UC,
+        ServiceType::XRC => adverb_abi::IBV_QPT_XRC_RECV,
         ServiceType::Rd | ServiceType::Extended(_) => {
             let why = (RejectReason::INVALID_SERVICE_TYPE, &[][..]);
             // The program has not seen it, so it cannot have answered it.

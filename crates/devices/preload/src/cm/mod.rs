@@ -25,3 +25,4 @@ mod info;
 mod qp;
 mod route;
 pub(crate) mod verbs;
+mod xrc;

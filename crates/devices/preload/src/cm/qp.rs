@@ -9,15 +9,15 @@ use adverb_abi::{
     IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU,
     IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
     IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTR,
-    IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr,
-    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr, ibv_srq_init_attr_ex,
-    rdma_cm_id, verbs_context,
+    IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd,
+    ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr,
+    ibv_srq_init_attr_ex, rdma_cm_id, verbs_context,
 };
 use adverb_verbs::{Gid, PathMtu};
 
 use super::datagram::{self, QKEY};
 use super::id::{Phase, Shared};
-use super::verbs;
+use super::{verbs, xrc};
 use crate::call::{self, Refusal};
 use crate::convert::mtu_code;
 use crate::object::lock;
@@ -82,7 +82,7 @@ fn attributes(shared: &Shared, state: u32) -> Result<(ibv_qp_attr, u32), Refusal
         (IBV_QPS_INIT, _) => {
             attr.port_num = 1;
             attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-            if qp_type == IBV_QPT_RC {
+            if is_reliable(qp_type) {
                 attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
             }
             IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS
@@ -94,6 +94,11 @@ fn attributes(shared: &Shared, state: u32) -> Result<(ibv_qp_attr, u32), Refusal
         _ => 0,
     };
     Ok((attr, mask | IBV_QP_STATE))
+}
+
+/// Whether queue pairs of this type acknowledge requests: RC and XRC.
+fn is_reliable(qp_type: u32) -> bool {
+    matches!(qp_type, IBV_QPT_RC | IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV)
 }
 
 fn to_rtr(attr: &mut ibv_qp_attr, peer: &Peer, qp_type: u32) -> Result<u32, Refusal> {
@@ -108,7 +113,8 @@ fn to_rtr(attr: &mut ibv_qp_attr, peer: &Peer, qp_type: u32) -> Result<u32, Refu
     attr.dest_qp_num = peer.qpn;
     attr.rq_psn = peer.own_psn;
     let mask = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-    if qp_type != IBV_QPT_RC {
+    // An XRC send queue pair has no responder.
+    if !is_reliable(qp_type) || qp_type == IBV_QPT_XRC_SEND {
         return Ok(mask);
     }
     attr.max_dest_rd_atomic = peer.responder_resources;
@@ -118,10 +124,13 @@ fn to_rtr(attr: &mut ibv_qp_attr, peer: &Peer, qp_type: u32) -> Result<u32, Refu
 
 fn to_rts(attr: &mut ibv_qp_attr, peer: &Peer, qp_type: u32) -> u32 {
     attr.sq_psn = peer.starting_psn;
-    if qp_type != IBV_QPT_RC {
+    if !is_reliable(qp_type) {
         return IBV_QP_SQ_PSN;
     }
     attr.timeout = peer.ack_timeout;
+    if qp_type == IBV_QPT_XRC_RECV {
+        return IBV_QP_SQ_PSN | IBV_QP_TIMEOUT;
+    }
     attr.retry_cnt = peer.retry_count;
     attr.rnr_retry = peer.rnr_retry_count;
     attr.max_rd_atomic = peer.initiator_depth;
@@ -249,23 +258,25 @@ unsafe fn create(
                 "the protection domain is another device's",
             ));
         }
+        let is_target = base.qp_type == IBV_QPT_XRC_RECV;
+        let is_initiator = base.qp_type == IBV_QPT_XRC_SEND;
         let missing = |cq: *mut _, depth| std::ptr::eq(cq, std::ptr::null_mut()).then_some(depth);
         let cqs = (
-            missing(base.send_cq, base.cap.max_send_wr),
-            missing(base.recv_cq, base.cap.max_recv_wr),
+            missing(base.send_cq, base.cap.max_send_wr).filter(|_| !is_target),
+            missing(base.recv_cq, base.cap.max_recv_wr).filter(|_| !is_target && !is_initiator),
         );
         create_cqs(id, cqs).inspect_err(|_| destroy_cqs(id))?;
         if cqs.0.is_some() {
             base.send_cq = (*id).send_cq;
-        } else {
+        } else if !is_target {
             (*id).send_cq = base.send_cq;
         }
         if cqs.1.is_some() {
             base.recv_cq = (*id).recv_cq;
-        } else {
+        } else if !is_target && !is_initiator {
             (*id).recv_cq = base.recv_cq;
         }
-        if base.srq.is_null() {
+        if base.srq.is_null() && !is_target && !is_initiator {
             base.srq = (*id).srq;
         }
         base.cap.max_inline_data = base.cap.max_inline_data.max(MIN_INLINE);
@@ -306,7 +317,11 @@ pub(super) unsafe fn create_plain(
     unsafe {
         Shared::of(id)?;
         let domain = if pd.is_null() { (*id).pd } else { pd };
-        let make = |base: &mut ibv_qp_init_attr| verbs::ibv_create_qp(domain, base);
+        let context = (*id).verbs;
+        let make = |base: &mut ibv_qp_init_attr| match base.qp_type {
+            IBV_QPT_XRC_RECV => xrc::create_recv_qp(context, base),
+            _ => verbs::ibv_create_qp(domain, base),
+        };
         create(id, attr, (pd, &make))
     }
 }
@@ -349,7 +364,13 @@ unsafe extern "C" fn rdma_create_qp_ex(
                 attr.comp_mask |= adverb_abi::IBV_QP_INIT_ATTR_PD;
                 attr.pd = (*id).pd;
             }
-            let context = shared.agent()?.context();
+            let agent = shared.agent()?;
+            let context = agent.context();
+            let has_xrcd = attr.comp_mask & adverb_abi::IBV_QP_INIT_ATTR_XRCD != 0;
+            if attr.qp_type == IBV_QPT_XRC_RECV && !has_xrcd {
+                attr.comp_mask |= adverb_abi::IBV_QP_INIT_ATTR_XRCD;
+                attr.xrcd = xrc::domain(context)?;
+            }
             let place = std::mem::offset_of!(verbs_context, create_qp_ex);
             let operation = verbs_context::op::<
                 unsafe extern "C" fn(
@@ -396,9 +417,13 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
     // SAFETY: the caller's.
     unsafe {
         if !(*id).qp.is_null() {
+            let is_target = (*(*id).qp).qp_type == IBV_QPT_XRC_RECV;
             verbs::ibv_destroy_qp((*id).qp);
             (*id).qp = std::ptr::null_mut();
-            destroy_cqs(id);
+            // The completion queue of an XRC shared receive queue is destroyed after it.
+            if !is_target || (*id).srq.is_null() {
+                destroy_cqs(id);
+            }
         }
     }
 }
@@ -428,6 +453,12 @@ unsafe extern "C" fn rdma_create_srq(
                 return Err(Refusal::invalid("the id has a shared receive queue"));
             }
             let domain = if pd.is_null() { (*id).pd } else { pd };
+            if (*id).qp_type == IBV_QPT_XRC_RECV {
+                let attr = attr.as_mut();
+                let attr = attr.ok_or_else(|| Refusal::invalid("the attributes are NULL"))?;
+                create_xrc_srq(id, domain, attr)?;
+                return Ok(0);
+            }
             let srq = verbs::ibv_create_srq(domain, attr);
             if srq.is_null() {
                 return Err(failed("a shared receive queue"));
@@ -439,37 +470,99 @@ unsafe extern "C" fn rdma_create_srq(
     })
 }
 
+/// Creates the XRC shared receive queue of an id, in the XRC domain of the library.
+///
+/// # Safety
+/// `id` is alive and bound to a device, and `pd` is a protection domain.
+unsafe fn create_xrc_srq(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: &mut ibv_srq_init_attr,
+) -> Result<(), Refusal> {
+    let mut extended = ibv_srq_init_attr_ex {
+        srq_context: attr.srq_context,
+        attr: attr.attr,
+        comp_mask: adverb_abi::IBV_SRQ_INIT_ATTR_TYPE | adverb_abi::IBV_SRQ_INIT_ATTR_PD,
+        srq_type: adverb_abi::IBV_SRQT_XRC,
+        pd,
+        ..ibv_srq_init_attr_ex::zeroed()
+    };
+    // SAFETY: the caller's.
+    unsafe { create_srq_ex(id, &mut extended) }?;
+    attr.attr = extended.attr;
+    Ok(())
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_srq_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
-    type Create = unsafe extern "C" fn(*mut ibv_context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq;
     call::number("rdma_create_srq_ex", || {
         // SAFETY: the program passes an id and attributes.
         unsafe {
-            let context = Shared::of(id)?.agent()?.context();
             let attr = attr.as_mut();
             let attr = attr.ok_or_else(|| Refusal::invalid("the attributes are NULL"))?;
-            if !(*id).srq.is_null() {
-                return Err(Refusal::invalid("the id has a shared receive queue"));
-            }
-            if attr.comp_mask & adverb_abi::IBV_SRQ_INIT_ATTR_PD == 0 {
-                attr.comp_mask |= adverb_abi::IBV_SRQ_INIT_ATTR_PD;
-                attr.pd = (*id).pd;
-            }
-            let place = std::mem::offset_of!(verbs_context, create_srq_ex);
-            let operation = verbs_context::op::<Create>(context, place);
-            let operation = operation.ok_or_else(|| Refusal::unsupported("ibv_create_srq_ex"))?;
-            let srq = operation(context, attr);
-            if srq.is_null() {
-                return Err(failed("a shared receive queue"));
-            }
-            (*id).pd = attr.pd;
-            (*id).srq = srq;
+            create_srq_ex(id, attr)?;
         }
         Ok(0)
     })
+}
+
+/// Creates the shared receive queue of an id. The program may leave out the protection domain and, of an XRC queue, the
+/// XRC domain and the completion queue.
+///
+/// # Safety
+/// `id` is from this library, and the objects in `attr` exist.
+unsafe fn create_srq_ex(
+    id: *mut rdma_cm_id,
+    attr: &mut ibv_srq_init_attr_ex,
+) -> Result<(), Refusal> {
+    use adverb_abi::{
+        IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_XRCD,
+        IBV_SRQT_XRC,
+    };
+    type Create = unsafe extern "C" fn(*mut ibv_context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq;
+    // SAFETY: the caller's.
+    unsafe {
+        let context = Shared::of(id)?.agent()?.context();
+        if !(*id).srq.is_null() {
+            return Err(Refusal::invalid("the id has a shared receive queue"));
+        }
+        if attr.comp_mask & IBV_SRQ_INIT_ATTR_PD == 0 || attr.pd.is_null() {
+            attr.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+            attr.pd = (*id).pd;
+        }
+        let has_type = attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE != 0;
+        let is_xrc = has_type && attr.srq_type == IBV_SRQT_XRC;
+        if is_xrc && attr.comp_mask & IBV_SRQ_INIT_ATTR_XRCD == 0 {
+            attr.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD;
+            attr.xrcd = xrc::domain(context)?;
+        }
+        let needs_cq = is_xrc && attr.comp_mask & IBV_SRQ_INIT_ATTR_CQ == 0;
+        if needs_cq {
+            create_cqs(id, (None, Some(attr.attr.max_wr)))?;
+            attr.comp_mask |= IBV_SRQ_INIT_ATTR_CQ;
+            attr.cq = (*id).recv_cq;
+        }
+        let place = std::mem::offset_of!(verbs_context, create_srq_ex);
+        let operation = verbs_context::op::<Create>(context, place);
+        let operation = operation.ok_or_else(|| Refusal::unsupported("ibv_create_srq_ex"))?;
+        let srq = operation(context, attr);
+        if srq.is_null() {
+            let refusal = failed("a shared receive queue");
+            if needs_cq {
+                destroy_cqs(id);
+            }
+            return Err(refusal);
+        }
+        if is_xrc {
+            (*id).recv_cq = attr.cq;
+        }
+        (*id).pd = attr.pd;
+        (*id).srq = srq;
+    }
+    Ok(())
 }
 
 /// Destroys the shared receive queue of an id, if it has one.
@@ -483,6 +576,10 @@ pub(super) unsafe fn destroy_srq(id: *mut rdma_cm_id) {
         if !srq.is_null() {
             verbs::ibv_destroy_srq(srq);
             (*id).srq = std::ptr::null_mut();
+            // An XRC queue has the completion queue of receives.
+            if (*id).qp.is_null() {
+                destroy_cqs(id);
+            }
         }
     }
 }

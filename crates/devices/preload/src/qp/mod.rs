@@ -3,14 +3,15 @@
 mod modify;
 mod post;
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use adverb_abi::{
-    IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap,
-    ibv_qp_ex, ibv_qp_init_attr,
+    IBV_QP_INIT_ATTR_XRCD, IBV_QP_OPEN_ATTR_CONTEXT, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD,
+    IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr,
+    ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_xrcd,
 };
-use adverb_softnic::SoftQp;
+use adverb_softnic::{SoftQp, SoftXrcd};
 use adverb_verbs::{
     Context as _, Gid, Lid, QpCaps, QpInit, QpState, QpType, QueuePair as _, SendFlags,
 };
@@ -23,6 +24,7 @@ use crate::object::{Object, Unacknowledged, lock};
 use crate::pd::Pd;
 use crate::qp_ex::Extended;
 use crate::srq::Srq;
+use crate::xrcd::Xrcd;
 
 pub(crate) use post::{post_recv, post_send, post_srq_recv, sges};
 
@@ -34,7 +36,8 @@ pub(crate) struct Qp {
     pub(crate) flags: SendFlags,
     sq_sig_all: c_int,
     /// The attributes that were set.
-    attr: Mutex<ibv_qp_attr>,
+    attr: Arc<Mutex<ibv_qp_attr>>,
+    xrc: Option<Target>,
     /// Asynchronous events.
     pub(crate) events: Unacknowledged,
     /// Set if it has `ibv_wr_start` and the like.
@@ -43,9 +46,17 @@ pub(crate) struct Qp {
     pub(crate) counts: Option<Arc<QpCounts>>,
 }
 
+/// What an XRC receive queue pair has in addition.
+#[derive(Clone)]
+struct Target {
+    xrcd: *mut ibv_xrcd,
+    /// The objects of `ibv_create_qp_ex` and `ibv_open_qp` for the queue pair.
+    opened: Arc<Mutex<Vec<*mut ibv_qp>>>,
+}
+
 type QpObject = Object<ibv_qp_ex, Qp>;
 
-// SAFETY: the attributes contain no pointers.
+// SAFETY: the attributes contain no pointers; the addresses of objects are only passed on.
 unsafe impl Sync for Qp {}
 
 impl Qp {
@@ -71,12 +82,24 @@ impl Qp {
             IBV_QPT_RC => QpType::Rc,
             IBV_QPT_UC => QpType::Uc,
             IBV_QPT_UD => QpType::Ud,
+            IBV_QPT_XRC_SEND => QpType::XrcSend,
+            IBV_QPT_XRC_RECV => {
+                return Err(Refusal::invalid(
+                    "XRC receive queue pairs are created by ibv_create_qp_ex with an XRC domain",
+                ));
+            }
             other => {
                 return Err(Refusal::unsupported(format!(
-                    "no queue pairs of type {other}: only RC, UC and UD"
+                    "no queue pairs of type {other}: only RC, UC, UD and XRC"
                 )));
             }
         };
+        if qp_type == QpType::XrcSend {
+            // It has no receive queue.
+            init.recv_cq = init.send_cq;
+            init.srq = std::ptr::null_mut();
+            (init.cap.max_recv_wr, init.cap.max_recv_sge) = (0, 0);
+        }
         if init.send_cq.is_null() || init.recv_cq.is_null() {
             return Err(Refusal::invalid("send_cq and recv_cq are required"));
         }
@@ -115,18 +138,34 @@ impl Qp {
             qp_type: init.qp_type,
             ..ibv_qp::zeroed()
         };
+        // SAFETY: the caller's.
+        Ok(unsafe { Self::publish(open, c, (soft, qp_type, init), None) })
+    }
+
+    /// Makes the object of a queue pair, which belongs to `open`.
+    ///
+    /// # Safety
+    /// The objects that `c` names exist.
+    unsafe fn publish(
+        open: &Context,
+        c: ibv_qp,
+        (soft, qp_type, init): (SoftQp, QpType, &ibv_qp_init_attr),
+        xrc: Option<(Target, Arc<Mutex<ibv_qp_attr>>)>,
+    ) -> *mut ibv_qp {
+        let (xrc, attr) = xrc.unzip();
+        let number = c.qp_num;
         let flags = match init.sq_sig_all {
             0 => SendFlags::empty(),
             _ => SendFlags::SIGNALED,
         };
+        // SAFETY: the caller's.
+        let index = |cq: *mut ibv_cq| unsafe { cq.as_ref().map_or(0, |cq| Cq::of(cq).index()) };
         let facts = QpFacts {
             device: open.device.name.to_owned(),
             qp_num: number,
             qp_type,
-            // SAFETY: the caller's.
-            send_cq: unsafe { Cq::of(init.send_cq) }.index(),
-            // SAFETY: as above.
-            recv_cq: unsafe { Cq::of(init.recv_cq) }.index(),
+            send_cq: index(init.send_cq),
+            recv_cq: index(init.recv_cq),
             srq: !init.srq.is_null(),
             max_inline_data: init.cap.max_inline_data,
         };
@@ -136,7 +175,8 @@ impl Qp {
             qp_type,
             flags,
             sq_sig_all: init.sq_sig_all,
-            attr: Mutex::new(ibv_qp_attr::zeroed()),
+            attr: attr.unwrap_or_else(no_attributes),
+            xrc,
             events: Unacknowledged::default(),
             extended: OnceLock::new(),
         };
@@ -151,7 +191,92 @@ impl Qp {
         // SAFETY: the queue pair is new, and its objects exist.
         unsafe { count_users(qp, crate::object::Users::add) };
         lock(&open.qps).insert(number, qp);
-        Ok(qp)
+        // SAFETY: the queue pair is new.
+        if let Some(target) = unsafe { &Qp::of(qp).xrc } {
+            lock(&target.opened).push(qp);
+        }
+        qp
+    }
+
+    /// Creates a receive queue pair of an XRC domain.
+    ///
+    /// # Safety
+    /// `context` is open, and the domain exists.
+    pub(crate) unsafe fn create_xrc_recv(
+        context: *mut ibv_context,
+        attr: &mut ibv_qp_init_attr_ex,
+    ) -> Result<*mut ibv_qp, Refusal> {
+        if attr.comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 || attr.xrcd.is_null() {
+            return Err(Refusal::invalid(
+                "XRC receive queue pairs need an XRC domain, and IBV_QP_INIT_ATTR_XRCD in comp_mask",
+            ));
+        }
+        // SAFETY: the caller's.
+        let (open, xrcd) = unsafe { (Context::of(context), Xrcd::of(attr.xrcd)) };
+        let soft = open.soft.create_xrc_recv_qp(&xrcd.soft)?;
+        attr.cap = c_caps(&soft.caps());
+        let target = Target {
+            xrcd: attr.xrcd,
+            opened: Arc::default(),
+        };
+        let of = (context, attr.qp_context);
+        // SAFETY: the caller's.
+        Ok(unsafe { Self::publish_target(of, soft, (target, no_attributes())) })
+    }
+
+    /// Makes another object of an XRC receive queue pair.
+    ///
+    /// # Safety
+    /// The queue pair and the domain exist.
+    pub(crate) unsafe fn reopen(first: *mut ibv_qp, attr: &ibv_qp_open_attr) -> *mut ibv_qp {
+        // SAFETY: the caller's.
+        unsafe {
+            let own = Qp::of(first);
+            let qp_context = match attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT {
+                0 => std::ptr::null_mut(),
+                _ => attr.qp_context,
+            };
+            let opened = own.xrc.as_ref().map(|target| target.opened.clone());
+            let target = Target {
+                xrcd: attr.xrcd,
+                opened: opened.unwrap_or_default(),
+            };
+            let of = ((*first).context, qp_context);
+            let again = Self::publish_target(of, own.soft.clone(), (target, own.attr.clone()));
+            (*again).state = own.soft.state() as u32;
+            again
+        }
+    }
+
+    /// # Safety
+    /// The context and the domain exist.
+    unsafe fn publish_target(
+        (context, qp_context): (*mut ibv_context, *mut c_void),
+        soft: SoftQp,
+        target: (Target, Arc<Mutex<ibv_qp_attr>>),
+    ) -> *mut ibv_qp {
+        let number = soft.qpn().get();
+        let c = ibv_qp {
+            context,
+            qp_context,
+            handle: number,
+            qp_num: number,
+            state: QpState::Reset as u32,
+            qp_type: IBV_QPT_XRC_RECV,
+            ..ibv_qp::zeroed()
+        };
+        let init = ibv_qp_init_attr::zeroed();
+        // SAFETY: the caller's.
+        unsafe {
+            let open = Context::of(context);
+            let own = (soft, QpType::XrcRecv, &init);
+            Self::publish(open, c, own, Some(target))
+        }
+    }
+
+    /// Whether it is a receive queue pair of an XRC domain.
+    pub(crate) fn is_of(&self, xrcd: &SoftXrcd) -> bool {
+        self.soft.is_of(xrcd)
     }
 
     /// Destroys a queue pair, after its events were acknowledged.
@@ -161,8 +286,17 @@ impl Qp {
     unsafe fn destroy(qp: *mut ibv_qp) {
         // SAFETY: the caller's.
         let (own, context) = unsafe { (Qp::of(qp), Context::of((*qp).context)) };
-        lock(&context.qps).remove(own.soft.qpn().get());
-        lock(&context.counts).remove(&own.soft.qpn().get());
+        let number = own.soft.qpn().get();
+        lock(&context.qps).remove(number);
+        if let Some(target) = &own.xrc {
+            let mut opened = lock(&target.opened);
+            opened.retain(|other| *other != qp);
+            // Another object gets the events of the queue pair.
+            if let Some(other) = opened.last() {
+                lock(&context.qps).insert(number, *other);
+            }
+        }
+        lock(&context.counts).remove(&number);
         own.events.wait();
         // SAFETY: the caller's, and the objects of a queue pair are not destroyed before it.
         unsafe {
@@ -179,6 +313,9 @@ impl Qp {
 unsafe fn count_users(qp: *const ibv_qp, count: fn(&crate::object::Users)) {
     // SAFETY: the caller's.
     unsafe {
+        if let Some(target) = &Qp::of(qp).xrc {
+            return count(&Xrcd::of(target.xrcd).users);
+        }
         count(&Pd::of((*qp).pd).users);
         count(&Cq::of((*qp).send_cq).users);
         count(&Cq::of((*qp).recv_cq).users);
@@ -186,6 +323,11 @@ unsafe fn count_users(qp: *const ibv_qp, count: fn(&crate::object::Users)) {
             count(&Srq::of((*qp).srq).users);
         }
     }
+}
+
+/// Returns the attributes of a new queue pair.
+fn no_attributes() -> Arc<Mutex<ibv_qp_attr>> {
+    Arc::new(Mutex::new(ibv_qp_attr::zeroed()))
 }
 
 /// Converts sizes. As on other devices, an SGE is there even if none was asked for.

@@ -10,7 +10,8 @@ use adverb_abi::{
 };
 use adverb_verbs::{
     AddressHandle as _, Comparison, Destination, Imm, Operation, PostError, Qpn, QueuePair as _,
-    RecvRequest, RemoteAddress, Rkey, SendFlags, SendRequest, Sge, SharedReceiveQueue as _, WrId,
+    RecvRequest, RemoteAddress, Rkey, SendFlags, SendRequest, Sge, SharedReceiveQueue as _, Srqn,
+    WrId,
 };
 
 use smallvec::SmallVec;
@@ -102,8 +103,10 @@ impl Qp {
         })?;
         // SAFETY: the caller's.
         let (sges, operation) = unsafe { (sges(wr.sg_list, wr.num_sge)?, operation(wr)?) };
-        let request =
-            SendRequest::new(WrId(wr.wr_id), operation, sges).with_flags(flags | self.flags);
+        let request = SendRequest::new(WrId(wr.wr_id), operation, sges)
+            .with_flags(flags | self.flags)
+            // Only XRC looks at it; all bytes are a valid number.
+            .to_srq(Srqn(wr.qp_type));
         if !self.qp_type.is_addressed() {
             return Ok(request);
         }
@@ -233,6 +236,23 @@ impl Drop for Counted<'_> {
     }
 }
 
+/// Returns the protection domain of a queue pair. XRC receive queue pairs have none, and take no requests.
+///
+/// # Safety
+/// The queue pair exists within `'a`.
+#[inline]
+unsafe fn pd_of<'a>(qp: *const ibv_qp) -> Result<&'a Pd, Refusal> {
+    // SAFETY: the caller's; a domain outlives its queue pairs.
+    unsafe {
+        match (*qp).pd {
+            pd if pd.is_null() => Err(Refusal::invalid(
+                "requests cannot be posted to XRC receive queue pairs",
+            )),
+            pd => Ok(Pd::of(pd)),
+        }
+    }
+}
+
 /// `post_send` of the tables.
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
@@ -242,7 +262,7 @@ pub(crate) unsafe extern "C" fn post_send(
     call::status("ibv_post_send", || {
         // SAFETY: the program passes a queue pair and a chain of requests, which it does not change during the call.
         unsafe {
-            let (pd, qp) = (Pd::of((*qp).pd), Qp::of(qp));
+            let (pd, qp) = (pd_of(qp)?, Qp::of(qp));
             let counted = qp.counts.as_ref().map(|counts| counts.posting());
             post_chain(
                 wr,
@@ -270,7 +290,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     call::status("ibv_post_recv", || {
         // SAFETY: as for `post_send`.
         unsafe {
-            let (pd, qp) = (Pd::of((*qp).pd), Qp::of(qp));
+            let (pd, qp) = (pd_of(qp)?, Qp::of(qp));
             let counted = Counted::new(qp.counts.as_ref().map(|counts| &counts.receives));
             post_chain(
                 wr,
