@@ -4,10 +4,11 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use common::{Ended, Place, end_of};
+use common::{Ended, Place, end_of, not_run, wait_for};
 use libc::{CLONE_THREAD, EAGAIN, ENOSYS, EPERM, c_int, c_long};
 use seccompiler::{
     SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -50,7 +51,12 @@ const CALLS: [(&str, c_long); 19] = [
 type Refusal = (c_long, Vec<SeccompRule>, c_int);
 
 /// Runs `command` under filters.
-fn run_without(refusals: Vec<Refusal>, mut command: Command) -> Ended {
+fn run_without(refusals: Vec<Refusal>, command: Command) -> Ended {
+    end_of(spawn_without(refusals, command))
+}
+
+/// Starts `command` under filters.
+fn spawn_without(refusals: Vec<Refusal>, mut command: Command) -> Child {
     let programs: Vec<seccompiler::BpfProgram> = refusals
         .into_iter()
         .map(|(call, rules, errno)| {
@@ -71,7 +77,7 @@ fn run_without(refusals: Vec<Refusal>, mut command: Command) -> Ended {
             .for_each(|program| apply_filter(program).unwrap());
         command.spawn().unwrap()
     });
-    end_of(child.join().unwrap())
+    child.join().unwrap()
 }
 
 /// It measured, or ended with one line about an error.
@@ -122,16 +128,14 @@ fn a_refused_system_call_that_has_no_replacement_is_named_with_the_remedy() {
         let ended = run_without(vec![(call, vec![], errno)], place.command(LOCAL));
         ended.refused(1).to_owned()
     };
+    assert_eq!(
+        refused(libc::SYS_pidfd_open, EPERM),
+        "error: cannot open device soft: pidfd_open failed (Operation not permitted (os error 1)); in a container, allow pidfd_open in its seccomp profile"
+    );
     for (errno, why) in [
         (EPERM, "Operation not permitted (os error 1)"),
         (ENOSYS, "Function not implemented (os error 38)"),
     ] {
-        assert_eq!(
-            refused(libc::SYS_pidfd_open, errno),
-            format!(
-                "error: cannot open device soft: pidfd_open failed ({why}); Linux 5.3 or later is needed; in a container, allow pidfd_open in its seccomp profile"
-            )
-        );
         assert_eq!(
             refused(libc::SYS_membarrier, errno),
             format!(
@@ -139,6 +143,47 @@ fn a_refused_system_call_that_has_no_replacement_is_named_with_the_remedy() {
             )
         );
     }
+}
+
+/// As in Valgrind 3.19, and before Linux 5.3.
+#[test]
+fn without_pidfd_open_the_end_of_a_peer_is_noticed_by_its_lock() {
+    if !std::path::Path::new("/usr/bin/ibv_rc_pingpong").is_file() {
+        not_run(
+            "the end of a peer without pidfd_open",
+            "ibv_rc_pingpong is missing (package ibverbs-utils)",
+        );
+        return;
+    }
+    let place = Place::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let start = |peer: &str| {
+        let pingpong = format!("ibv_rc_pingpong -p {port} -n 1000000000 {peer}");
+        let line = format!("run --address 127.0.0.183 -- stdbuf -oL {pingpong}");
+        spawn_without(
+            vec![(libc::SYS_pidfd_open, vec![], ENOSYS)],
+            place.command(&line),
+        )
+    };
+    let server = start("");
+    wait_for("the server's port", || {
+        let row = format!(":{port:04X} ");
+        let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+        let mut rows = tables.iter().flatten().flat_map(|table| table.lines());
+        rows.any(|line| line.contains(&row) && line.contains(" 0A "))
+    });
+    let mut client = start("127.0.0.183");
+    let lines = BufReader::new(client.stdout.take().unwrap()).lines();
+    let mut told = lines.map_while(Result::ok);
+    assert!(told.any(|line| line.contains("remote address")));
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let ended = end_of(server);
+    assert_eq!(ended.code, Some(1), "{}", ended.talk);
+    let failed = ended.talk.contains("Failed status");
+    assert!(failed, "{}", ended.talk);
 }
 
 /// As with a limit on processes (`ulimit -u`), from which root is exempt.

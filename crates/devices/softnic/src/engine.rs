@@ -14,7 +14,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -28,7 +27,7 @@ use crate::port::{Port, SenderWatch};
 use crate::shm::datagram_ring::Holder;
 use crate::shm::layout::MAX_SLOTS;
 use crate::shm::life::Mark;
-use crate::shm::peer::Peer;
+use crate::shm::peer::{Peer, PeerWatch};
 use crate::udp::{Driving, Udp};
 
 /// Interval at which the engine drives waiting requests.
@@ -41,6 +40,8 @@ const POLLED_TICK: Timespec = ticks(4);
 const LONG_TICK: Timespec = ticks(10);
 /// Interval at which it checks armed limits of shared receive queues.
 const LIMIT_TICK: Timespec = ticks(4);
+/// Interval at which it checks the locks of peers, if there is no `pidfd_open`.
+const LOCK_TICK: Timespec = ticks(20);
 /// Number of ticks without waiting requests after which the engine sleeps until it is woken.
 const IDLE_TICKS: u32 = 16;
 
@@ -208,14 +209,18 @@ impl Loop {
         limit: Option<Timespec>,
     ) -> Woken<'a> {
         let mut fds = vec![PollFd::new(&self.port.wake.fifo, PollFlags::IN)];
-        fds.extend(
-            peers
-                .iter()
-                .map(|peer| PollFd::from_borrowed_fd(peer.pidfd.as_fd(), PollFlags::IN)),
-        );
+        fds.extend(peers.iter().map(|peer| match &peer.watch {
+            PeerWatch::Pidfd(pidfd) => PollFd::new(pidfd, PollFlags::IN),
+            PeerWatch::Lock(file) => PollFd::new(file, PollFlags::empty()),
+        }));
         let udp = self.port.udp.as_ref();
         fds.extend(udp.and_then(Udp::standard_arrivals));
         let watching = self.port.wake.watching.load(Ordering::Relaxed);
+        let has_locks = (peers.iter()).any(|peer| matches!(peer.watch, PeerWatch::Lock(_)));
+        let limit = limit
+            .into_iter()
+            .chain(has_locks.then_some(LOCK_TICK))
+            .min();
         let tick = watching.then_some(TICK).or(limit);
         let timeout = match (watch, udp) {
             (Watch::Others(span), _) => Some(tick.map_or(span, |tick| tick.min(span))),
@@ -229,7 +234,8 @@ impl Loop {
             return Woken::default();
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let ended = peers.iter().zip(&fds[1..]).filter(|(_, fd)| is_ready(fd));
+        let ended =
+            (peers.iter().zip(&fds[1..])).filter(|(peer, fd)| is_ready(fd) || peer.has_unlocked());
         Woken {
             by_fifo: is_ready(&fds[0]),
             ended: ended.map(|(peer, _)| peer).collect(),

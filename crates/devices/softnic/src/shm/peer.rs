@@ -29,8 +29,7 @@ pub(crate) struct Peer {
     pub(crate) slot: u32,
     pub(crate) epoch: u64,
     pub(crate) pid: Pid,
-    /// Readable when the process has ended.
-    pub(crate) pidfd: OwnedFd,
+    pub(crate) watch: PeerWatch,
     dir: Dir,
     mapping: Mapping,
     tables: Tables,
@@ -44,6 +43,16 @@ pub(crate) struct Peer {
     pub(crate) refuses_copies: AtomicBool,
     /// It knows that this port sends datagrams to it.
     is_announced: AtomicBool,
+}
+
+/// How the end of a peer's process is noticed.
+#[derive(Debug)]
+pub(crate) enum PeerWatch {
+    /// A descriptor that is readable when the process has ended.
+    Pidfd(OwnedFd),
+    /// The port file, if there is no `pidfd_open`, as in Valgrind and before Linux 5.3: it is locked while the process
+    /// lives.
+    Lock(File),
 }
 
 /// A peer's mapped memory region.
@@ -141,17 +150,17 @@ impl PidfdError {
             Errno::MFILE => "raise the maximum of open files of this process (ulimit -n)",
             Errno::NFILE => "raise fs.file-max (sysctl)",
             Errno::NOMEM => "free memory",
-            _ => {
-                "Linux 5.3 or later is needed; in a container, allow pidfd_open in its seccomp profile"
-            }
+            _ => "in a container, allow pidfd_open in its seccomp profile",
         }
     }
 }
 
-/// Checks that the kernel lets this process watch others.
+/// Checks that the kernel lets this process watch others. Without `pidfd_open` it watches their locks.
 pub(crate) fn check_pidfd() -> Result<(), PidfdError> {
-    pidfd_open(getpid(), PidfdFlags::empty())?;
-    Ok(())
+    match pidfd_open(getpid(), PidfdFlags::empty()) {
+        Ok(_) | Err(Errno::NOSYS) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
 }
 
 impl Peer {
@@ -178,18 +187,21 @@ impl Peer {
         }
         let pid = Pid::from_raw(header.pid.load(Ordering::Relaxed) as i32)
             .ok_or(PeerError::Version { slot })?;
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| match e {
-            Errno::SRCH => PeerError::Ended { slot },
-            e => PeerError::Watch {
-                slot,
-                source: e.into(),
-            },
-        })?;
+        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => Some(pidfd),
+            Err(Errno::NOSYS) => None,
+            Err(Errno::SRCH) => return Err(PeerError::Ended { slot }),
+            Err(e) => {
+                let source = e.into();
+                return Err(PeerError::Watch { slot, source });
+            }
+        };
         // The port file is still locked, so the process of the pidfd is the owner and not a later process with
         // its PID.
         if !Dir::is_alive(&file) {
             return Err(PeerError::Ended { slot });
         }
+        let watch = pidfd.map_or(PeerWatch::Lock(file), PeerWatch::Pidfd);
         let wake = dir.open_fifo(slot, "wake").map_err(system)?;
         // SAFETY: the peer owns both, and the tables are only lent by borrowing the peer.
         let tables = unsafe { Tables::of(&mapping) };
@@ -197,7 +209,7 @@ impl Peer {
             slot,
             epoch: header.epoch.load(Ordering::Relaxed),
             pid,
-            pidfd,
+            watch,
             dir: dir.clone(),
             mapping,
             tables,
@@ -213,6 +225,14 @@ impl Peer {
 
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
+    }
+
+    /// Whether the process has ended, as far as its lock tells. False if a descriptor does.
+    pub(crate) fn has_unlocked(&self) -> bool {
+        match &self.watch {
+            PeerWatch::Lock(file) => !Dir::is_alive(file),
+            PeerWatch::Pidfd(_) => false,
+        }
     }
 
     /// Whether it closed its port. Its slot may have another owner then.
