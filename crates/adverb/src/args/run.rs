@@ -37,6 +37,9 @@ Examples:
   adverb run --pcap packets.pcap --udp-only -- ib_write_bw localhost
   mpirun -n 2 adverb run -- ./program
 
+The C interface: that of rdma-core 44, with the functions of 64. Programs built with
+the headers of rdma-core 24 to 64 run.
+
 Exit status: that of PROGRAM; 127 if it is not found, and 126 if it cannot be
 started with the library (statically linked, or for another processor)."
 )]
@@ -110,6 +113,10 @@ pub(crate) struct NicArgs {
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 
+    /// Hide the machine's real RDMA devices, which the program otherwise sees after these
+    #[arg(long)]
+    only_adverb: bool,
+
     /// Print the reason of each refused verbs call on stderr
     #[arg(long)]
     explain: bool,
@@ -145,6 +152,7 @@ impl NicArgs {
             faults: faults.or_else(|| self.udp_only.then(Impairment::default)),
             stats: self.stats,
             record: self.record.clone(),
+            only_adverb: self.only_adverb,
             explain: self.explain,
         })
     }

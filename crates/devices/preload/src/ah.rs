@@ -132,6 +132,7 @@ fn reply_to(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+    forward!(pd => ibv_create_ah(pd, attr));
     // SAFETY: the program passes a protection domain and attributes.
     call::pointer("ibv_create_ah", || unsafe { Ah::create(pd, &*attr) })
 }
@@ -144,6 +145,7 @@ unsafe extern "C" fn ibv_init_ah_from_wc(
     grh: *mut u8,
     attr: *mut ibv_ah_attr,
 ) -> c_int {
+    forward!(context => ibv_init_ah_from_wc(context, port, wc, grh, attr));
     call::number("ibv_init_ah_from_wc", || {
         // SAFETY: the program passes an open context, a completion, its header, and room for the attributes.
         unsafe { attr.write(reply_to(Context::of(context), port, &*wc, grh)?) };
@@ -158,6 +160,7 @@ unsafe extern "C" fn ibv_create_ah_from_wc(
     grh: *mut u8,
     port: u8,
 ) -> *mut ibv_ah {
+    forward!(pd => ibv_create_ah_from_wc(pd, wc, grh, port));
     call::pointer("ibv_create_ah_from_wc", || {
         // SAFETY: the program passes a protection domain, a completion and its header.
         unsafe {
@@ -169,6 +172,7 @@ unsafe extern "C" fn ibv_create_ah_from_wc(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
+    forward!(ah => ibv_destroy_ah(ah));
     call::status("ibv_destroy_ah", || {
         // SAFETY: the program destroys a handle that it has created, once; the domain outlives its handles.
         unsafe {

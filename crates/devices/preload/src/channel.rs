@@ -64,6 +64,7 @@ impl Channel {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    forward!(context => ibv_create_comp_channel(context));
     call::pointer("ibv_create_comp_channel", || {
         // SAFETY: the program passes an open context.
         let soft = unsafe { Context::of(context) }.soft.create_channel()?;
@@ -80,6 +81,7 @@ unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut 
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    forward!(channel => ibv_destroy_comp_channel(channel));
     call::status("ibv_destroy_comp_channel", || {
         // SAFETY: the program passes a channel that it has created.
         unsafe { Channel::of(channel) }
@@ -97,6 +99,7 @@ unsafe extern "C" fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
+    forward!(channel => ibv_get_cq_event(channel, cq, cq_context));
     call::number("ibv_get_cq_event", || {
         // SAFETY: the program passes a channel that it has created, and does not destroy it during the call.
         let (own, context) = unsafe { (Channel::of(channel), Context::of((*channel).context)) };
@@ -113,6 +116,7 @@ unsafe extern "C" fn ibv_get_cq_event(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: u32) {
+    forward!(cq => ibv_ack_cq_events(cq, events));
     // SAFETY: the program passes a completion queue that it has created.
     unsafe { Cq::of(cq) }.events.acknowledge(events);
 }

@@ -141,11 +141,13 @@ impl Context {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    forward!(device => ibv_open_device(device));
     call::pointer("ibv_open_device", || Context::open(device))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    forward!(context => ibv_close_device(context));
     call::number("ibv_close_device", || {
         // SAFETY: the program closes a context that it has opened, once.
         unsafe {
@@ -163,6 +165,7 @@ unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     attr: *mut ibv_device_attr,
 ) -> c_int {
+    forward!(context => ibv_query_device(context, attr));
     call::status("ibv_query_device", || {
         // SAFETY: the program passes an open context and the address of its attributes.
         unsafe { attr.write(Context::of(context).attributes()) };

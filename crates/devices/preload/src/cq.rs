@@ -229,6 +229,7 @@ unsafe extern "C" fn ibv_create_cq(
     channel: *mut ibv_comp_channel,
     comp_vector: c_int,
 ) -> *mut ibv_cq {
+    forward!(context => ibv_create_cq(context, cqe, cq_context, channel, comp_vector));
     call::pointer("ibv_create_cq", || {
         let init = CqInit {
             entries: u32::try_from(cqe)
@@ -244,6 +245,7 @@ unsafe extern "C" fn ibv_create_cq(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    forward!(cq => ibv_resize_cq(cq, cqe));
     call::status("ibv_resize_cq", || {
         let entries =
             u32::try_from(cqe).map_err(|_| Refusal::invalid(format!("invalid cqe {cqe}")))?;
@@ -257,6 +259,7 @@ unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    forward!(cq => ibv_destroy_cq(cq));
     // SAFETY: the program destroys a queue that it has created, once.
     call::status("ibv_destroy_cq", || unsafe { Cq::destroy(cq) })
 }

@@ -9,6 +9,7 @@ use adverb_softnic::{NamedDevice, Settings, SettingsError, SoftDevice};
 
 use crate::call::{self, Refusal};
 use crate::object::Object;
+use crate::real;
 
 /// A device of the list, behind its C structure.
 #[derive(Debug)]
@@ -130,8 +131,15 @@ pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
     array
 }
 
+/// Whether a device is one of ours.
+pub(crate) fn is_ours(device: *mut ibv_device) -> bool {
+    entries().is_ok_and(|entries| entries.iter().any(|entry| entry.0 == device))
+}
+
+/// The list has our devices, the real ones, and `NULL`. Before it there is the list of the real ones, which is freed with
+/// it.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     // As libibverbs does, because programs look at the number alone after a failure.
     if !count.is_null() {
         // SAFETY: the program passes NULL or the address of a number.
@@ -139,29 +147,39 @@ unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_dev
     }
     call::pointer("ibv_get_device_list", || {
         let entries = entries()?;
-        // The last pointer of the list is NULL.
-        let mut list: Vec<_> = entries.iter().map(|entry| entry.0).collect();
-        list.push(std::ptr::null_mut());
-        if !count.is_null() {
-            // SAFETY: the program passes NULL or the address of a number.
-            unsafe { *count = entries.len() as c_int };
-        }
-        let size = size_of_val(&list[..]);
+        let (real, number) = real::list();
+        let mut all: Vec<*mut ibv_device> = vec![real.cast()];
+        all.extend(entries.iter().map(|entry| entry.0));
+        // SAFETY: the list has `number` devices.
+        all.extend((0..number).map(|at| unsafe { *real.add(at) }));
+        all.push(std::ptr::null_mut());
+        let size = size_of_val(&all[..]);
         // SAFETY: allocates `size` bytes, more than 0.
         let copy: *mut *mut ibv_device = unsafe { libc::malloc(size) }.cast();
         if copy.is_null() {
             return Err(Refusal::new(libc::ENOMEM, "no memory for the device list"));
         }
-        // SAFETY: both have `list.len()` pointers, and the copy is new.
-        unsafe { copy.copy_from_nonoverlapping(list.as_ptr(), list.len()) };
-        Ok(copy)
+        if !count.is_null() {
+            // SAFETY: the program passes NULL or the address of a number.
+            unsafe { *count = (entries.len() + number) as c_int };
+        }
+        // SAFETY: both have `all.len()` pointers, and the copy is new.
+        unsafe { copy.copy_from_nonoverlapping(all.as_ptr(), all.len()) };
+        Ok(copy.wrapping_add(1))
     })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
-    // SAFETY: `ibv_get_device_list` allocated the list. The devices stay.
-    unsafe { libc::free(list.cast()) };
+pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    if list.is_null() {
+        return;
+    }
+    // SAFETY: `ibv_get_device_list` allocated the list, with the other before it. Our devices stay.
+    unsafe {
+        let start = list.sub(1);
+        real::free_list((*start).cast());
+        libc::free(start.cast());
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -172,12 +190,14 @@ unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_ch
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    forward!(device => ibv_get_device_index(device));
     // SAFETY: the program passes a device of the list.
     unsafe { Device::of(device) }.index.into()
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    forward!(device => ibv_get_device_guid(device));
     // SAFETY: the program passes a device of the list.
     unsafe { Device::of(device) }.guid()
 }

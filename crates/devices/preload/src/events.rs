@@ -4,9 +4,11 @@ use std::ffi::c_int;
 use std::os::fd::AsRawFd as _;
 
 use adverb_abi::{
-    IBV_EVENT_COMM_EST, IBV_EVENT_CQ_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL,
-    IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SQ_DRAINED, IBV_EVENT_SRQ_ERR,
-    IBV_EVENT_SRQ_LIMIT_REACHED, ibv_async_event, ibv_async_event_element, ibv_context,
+    IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_COMM_EST, IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL,
+    IBV_EVENT_GID_CHANGE, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL,
+    IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SM_CHANGE, IBV_EVENT_SQ_DRAINED,
+    IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED, ibv_async_event, ibv_async_event_element,
+    ibv_context, ibv_pd,
 };
 use adverb_verbs::{AsyncEvent, Context as _};
 
@@ -84,6 +86,7 @@ unsafe extern "C" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
+    forward!(context => ibv_get_async_event(context, event));
     call::number("ibv_get_async_event", || {
         // SAFETY: the program passes an open context.
         let taken = unsafe { Context::of(context) }.take_async_event()?;
@@ -95,13 +98,23 @@ unsafe extern "C" fn ibv_get_async_event(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
-    // SAFETY: the program passes an event that it has taken, whose object is not destroyed before; the type of the
-    // event determines the kind of object.
+    // SAFETY: the program passes an event that it has taken.
+    let ibv_async_event {
+        element,
+        event_type,
+    } = unsafe { *event };
+    let has_object = !matches!(
+        event_type,
+        IBV_EVENT_DEVICE_FATAL
+            ..=IBV_EVENT_SM_CHANGE | IBV_EVENT_CLIENT_REREGISTER | IBV_EVENT_GID_CHANGE
+    );
+    if has_object {
+        // SAFETY: the element is a pointer to an object, and each begins with its context.
+        let object: *mut ibv_pd = unsafe { element.qp }.cast();
+        forward!(object => ibv_ack_async_event(event));
+    }
+    // SAFETY: the object is not destroyed before; the type of the event determines its kind.
     let acknowledged = unsafe {
-        let ibv_async_event {
-            element,
-            event_type,
-        } = *event;
         match event_type {
             IBV_EVENT_CQ_ERR => &Cq::of(element.cq).async_events,
             IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => &Srq::of(element.srq).events,

@@ -14,10 +14,12 @@
 //! `cq_ex`, `srq_ex`, `device_ex` and `domains`; `explain` is about errors that completions report;
 //! `files` answers for the files of the devices in sysfs and `/dev`; `loading` makes `dlopen("libibverbs.so.1")` open
 //! this library, on x86-64 with glibc. `activity` counts what the program does; `unsupported` has the operations
-//! that the user-space NIC does not have. `cm` has the functions of librdmacm, `rsocket` those of its sockets.
+//! that the user-space NIC does not have. `real` passes calls for real devices on to the machine's libibverbs. `cm` has
+//! the functions of librdmacm, `rsocket` those of its sockets.
 //!
 //! # Rules
-//! * No call prints to stdout, ends the process, or unwinds into C.
+//! * No call prints to stdout, ends the process, or unwinds into C: `call` catches panics, and elsewhere Rust aborts
+//!   the process if an `extern "C"` function panics.
 //! * Every operation of the tables is present. A missing feature returns `EOPNOTSUPP`.
 //! * With `ADVERB_EXPLAIN=1`, a refused call prints the reason to stderr, each line once.
 //!
@@ -25,6 +27,9 @@
 //!
 //! This crate needs `unsafe` for the objects behind the pointers of C.
 #![allow(unsafe_code)]
+
+#[macro_use]
+mod real;
 
 mod activity;
 mod ah;

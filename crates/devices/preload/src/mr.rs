@@ -138,6 +138,7 @@ unsafe extern "C" fn ibv_reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
+    forward!(pd => ibv_reg_mr(pd, addr, length, access));
     let memory = Memory {
         addr,
         shown: addr,
@@ -156,6 +157,7 @@ unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
+    forward!(pd => ibv_reg_mr_iova(pd, addr, length, iova, access));
     let memory = Memory {
         addr,
         shown: addr,
@@ -174,6 +176,7 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
+    forward!(pd => ibv_reg_mr_iova2(pd, addr, length, iova, access));
     let memory = Memory {
         addr,
         shown: addr,
@@ -221,6 +224,7 @@ fn check_free(region: &SoftMr) -> Result<(), Refusal> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    forward!(mr => ibv_dereg_mr(mr));
     call::status("ibv_dereg_mr", || {
         // SAFETY: the program passes a region that it has registered.
         if let Registered::Memory(registered) = unsafe { &MrObject::of(mr).own.registered } {
@@ -335,6 +339,7 @@ unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
+    forward!(mr => ibv_rereg_mr(mr, flags, pd, addr, length, access));
     let change = Change {
         flags,
         pd,

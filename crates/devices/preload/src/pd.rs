@@ -33,6 +33,7 @@ impl Pd {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    forward!(context => ibv_alloc_pd(context));
     call::pointer("ibv_alloc_pd", || {
         // SAFETY: the program passes an open context.
         let soft = unsafe { Context::of(context) }.soft.alloc_pd()?;
@@ -47,6 +48,7 @@ unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    forward!(pd => ibv_dealloc_pd(pd));
     call::status("ibv_dealloc_pd", || {
         // SAFETY: the program passes an allocated protection domain.
         unsafe { Pd::of(pd) }

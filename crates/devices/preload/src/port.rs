@@ -152,6 +152,7 @@ unsafe extern "C" fn ibv_query_port(
     port: u8,
     attr: *mut ibv_port_attr,
 ) -> c_int {
+    forward!(context => ibv_query_port(context, port, attr));
     // The structure of programs that call this function ends before `port_cap_flags2`, which was padding.
     let size = std::mem::offset_of!(ibv_port_attr, port_cap_flags2);
     // SAFETY: as in the program's call.
@@ -165,6 +166,7 @@ unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
+    forward!(context => ibv_query_gid(context, port, index, gid));
     call::number("ibv_query_gid", || {
         // SAFETY: the program passes an open context.
         let found = unsafe { Context::of(context) }.gid(port.into(), index as u32)?;
@@ -181,6 +183,7 @@ unsafe extern "C" fn ibv_query_gid_type(
     index: c_uint,
     gid_type: *mut c_uint,
 ) -> c_int {
+    forward!(context => ibv_query_gid_type(context, port, index, gid_type));
     call::number("ibv_query_gid_type", || {
         // SAFETY: the program passes an open context.
         unsafe { Context::of(context) }.gid(port.into(), index)?;
@@ -199,6 +202,7 @@ unsafe extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     size: usize,
 ) -> c_int {
+    forward!(context => _ibv_query_gid_ex(context, port, index, entry, flags, size));
     call::status("ibv_query_gid_ex", || {
         check_flags(flags)?;
         // SAFETY: the program passes an open context.
@@ -217,6 +221,7 @@ unsafe extern "C" fn _ibv_query_gid_table(
     flags: u32,
     size: usize,
 ) -> isize {
+    forward!(context => _ibv_query_gid_table(context, entries, max_entries, flags, size));
     let mut count = 0;
     let status = call::status("ibv_query_gid_table", || {
         check_flags(flags)?;
@@ -263,6 +268,7 @@ unsafe extern "C" fn ibv_query_pkey(
     index: c_int,
     pkey: *mut u16,
 ) -> c_int {
+    forward!(context => ibv_query_pkey(context, port, index, pkey));
     call::number("ibv_query_pkey", || {
         // SAFETY: the program passes an open context.
         unsafe { Context::of(context) }.port(port.into())?;
@@ -279,6 +285,7 @@ unsafe extern "C" fn ibv_query_pkey(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
+    forward!(context => ibv_get_pkey_index(context, port, pkey));
     call::number("ibv_get_pkey_index", || {
         // SAFETY: the program passes an open context.
         unsafe { Context::of(context) }.port(port.into())?;

@@ -160,6 +160,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
 /// Returns the extended queue pair; `NULL` if the queue pair was created without `send_ops_flags`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    forward!(qp => ibv_qp_to_qp_ex(qp));
     call::pointer("ibv_qp_to_qp_ex", || {
         // SAFETY: the program passes a queue pair that it has created.
         match unsafe { Qp::of(qp) }.extended.get() {

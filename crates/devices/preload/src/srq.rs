@@ -138,6 +138,7 @@ impl Srq {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    forward!(pd => ibv_create_srq(pd, init));
     // SAFETY: the program passes a protection domain and attributes.
     call::pointer("ibv_create_srq", || unsafe {
         Srq::create(pd, &mut *init, None)
@@ -150,6 +151,7 @@ unsafe extern "C" fn ibv_modify_srq(
     attr: *mut ibv_srq_attr,
     mask: c_int,
 ) -> c_int {
+    forward!(srq => ibv_modify_srq(srq, attr, mask));
     // SAFETY: the program passes a shared receive queue and attributes.
     call::status("ibv_modify_srq", || unsafe {
         Srq::of(srq).modify(&*attr, mask as u32)
@@ -158,6 +160,7 @@ unsafe extern "C" fn ibv_modify_srq(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+    forward!(srq => ibv_query_srq(srq, attr));
     call::status("ibv_query_srq", || {
         // SAFETY: the program passes a shared receive queue.
         let found = unsafe { Srq::of(srq) }.soft.query();
@@ -175,6 +178,7 @@ unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+    forward!(srq => ibv_destroy_srq(srq));
     call::status("ibv_destroy_srq", || {
         // SAFETY: the program passes a shared receive queue that it has created.
         let (own, context) = unsafe { (Srq::of(srq), Context::of((*srq).context)) };

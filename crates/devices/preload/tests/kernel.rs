@@ -1,5 +1,7 @@
-//! The kernel's `rdma_cm` as peer, in a virtual machine: one program runs on Soft-RoCE, the other over the user-space NIC,
-//! each active in turn.
+//! The kernel's RDMA stack next to the user-space NIC, in a virtual machine.
+//!
+//! As peer: one program runs over `rdma_cm` on Soft-RoCE, the other over the user-space NIC, each active in turn. As a
+//! further device: programs over the user-space NIC see Soft-RoCE's device, too, and use it.
 
 #![allow(missing_docs, reason = "a test program")]
 
@@ -9,10 +11,8 @@ use std::process::ExitCode;
 use adverb_units::Span;
 use adverb_vm::{Ending, LabSpec, Program, missing};
 
-/// Runs the pairs, and prints what they print. The user-space NIC is at 10.77.0.2, in its own network namespace.
-const PAIRS: &str = r#"
-over="ip netns exec peer env LD_PRELOAD=$1 ADVERB_SHM=/tmp ADVERB_EXPLAIN=1 ADVERB_RUN_ADDRESS=10.77.0.2"
-
+/// What the scripts share: a function that runs a pair and prints what it prints.
+const TRY: &str = r#"
 try() { # what, service of the user-space server ("": the kernel's), server, client
     $3 >/tmp/server.log 2>&1 &
     server=$!
@@ -31,12 +31,19 @@ try() { # what, service of the user-space server ("": the kernel's), server, cli
 }
 
 listens() {
-    if [ -n "$1" ]; then
+    if [ "$1" = tcp ]; then
+        grep -q ':4853 .* 0A' /proc/net/tcp /proc/net/tcp6
+    elif [ -n "$1" ]; then
         ls /tmp/adverb-0@10.77.0.2-*/*"$1" >/dev/null 2>&1
     else
         rdma resource show cm_id 2>/dev/null | grep -q 'state LISTEN'
     fi
 }
+"#;
+
+/// Runs the pairs. The user-space NIC is at 10.77.0.2, in its own network namespace.
+const PAIRS: &str = r#"
+over="ip netns exec peer env LD_PRELOAD=$1 ADVERB_SHM=/tmp ADVERB_EXPLAIN=1 ADVERB_RUN_ADDRESS=10.77.0.2"
 
 try "kernel to adverb" .s1061c06 "$over rping -s -a 10.77.0.2 -C 5 -v -V" "rping -c -a 10.77.0.2 -C 5 -v -V"
 try "adverb to kernel" "" "rping -s -a 10.77.0.1 -C 5 -v -V" "$over rping -c -a 10.77.0.1 -C 5 -v -V"
@@ -44,6 +51,18 @@ try "datagrams, kernel to adverb" .s1111c06 "$over udaddy -b 10.77.0.2" "udaddy 
 try "datagrams, adverb to kernel" "" "udaddy -b 10.77.0.1" "$over udaddy -s 10.77.0.1"
 try "adverb refuses" .s1061c06 "$over rping -s -a 10.77.0.2" "rping -c -a 10.77.0.2 -p 78 -C 1" refused
 try "the kernel refuses" "" "rping -s -a 10.77.0.1" "$over rping -c -a 10.77.0.1 -p 78 -C 1" refused
+"#;
+
+/// Runs programs over the user-space NIC that see, and use, the kernel's device.
+const REAL: &str = r#"
+both="env LD_PRELOAD=$1 ADVERB_SHM=/tmp ADVERB_EXPLAIN=1"
+echo "devices: $($both ibv_devices | awk 'NR > 2 { print $1 }' | xargs)"
+echo "devices that are ours: $($both ADVERB_RUN_ONLY=1 ibv_devices | awk 'NR > 2 { print $1 }' | xargs)"
+echo "ports: $($both ibv_devinfo | grep -c PORT_ACTIVE)"
+pingpong="-d rxe0 -g 1 -n 50"
+try "real device, RC" tcp "$both ibv_rc_pingpong $pingpong -e" "$both ibv_rc_pingpong $pingpong -e 10.77.0.1"
+try "real device, SRQ" tcp "$both ibv_srq_pingpong $pingpong" "$both ibv_srq_pingpong $pingpong 10.77.0.1"
+try "real device, UD" tcp "ibv_ud_pingpong $pingpong" "$both ibv_ud_pingpong $pingpong 10.77.0.1"
 "#;
 
 fn main() -> ExitCode {
@@ -82,16 +101,21 @@ fn in_a_machine() -> String {
     let lab = LabSpec::looped().init(&me).boot();
     let lab = lab.unwrap_or_else(|e| panic!("cannot boot a virtual machine: {e}"));
     let library = library.to_string_lossy();
-    let program = Program::new("sh").args(["-c", PAIRS, "pairs", &*library]);
-    let output = lab.machine(0).run(&program.limit(Span::from_secs(400)));
-    let output = output.unwrap_or_else(|e| panic!("the virtual machine failed: {e}"));
-    let [text, errors] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-    assert!(
-        matches!(output.ending, Ending::Exited(_)),
-        "{:?}\n{text}{errors}",
-        output.ending
-    );
-    format!("{text}{errors}")
+    let run = |script: &str| {
+        let script = format!("{TRY}{script}");
+        let program = Program::new("sh").args(["-c", &*script, "pairs", &*library]);
+        let output = lab.machine(0).run(&program.limit(Span::from_secs(400)));
+        let output = output.unwrap_or_else(|e| panic!("the virtual machine failed: {e}"));
+        let [text, errors] =
+            [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        assert!(
+            matches!(output.ending, Ending::Exited(_)),
+            "{:?}\n{text}{errors}",
+            output.ending
+        );
+        format!("{text}{errors}")
+    };
+    [PAIRS, REAL].map(run).concat()
 }
 
 fn check(text: &str) {
@@ -112,6 +136,18 @@ fn check(text: &str) {
         let told = part(name);
         assert!(told.contains("client 0, server 0"), "{told}");
         assert_eq!(told.matches("return status 0").count(), 2, "{told}");
+    }
+    for line in [
+        "devices: adverb0 rxe0",
+        "devices that are ours: adverb0",
+        "ports: 2",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    for name in ["real device, RC", "real device, SRQ", "real device, UD"] {
+        let told = part(name);
+        assert!(told.contains("client 0, server 0"), "{told}");
+        assert_eq!(told.matches("50 iters in").count(), 2, "{told}");
     }
     for name in ["adverb refuses", "the kernel refuses"] {
         let told = part(name);

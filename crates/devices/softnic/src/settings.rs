@@ -8,6 +8,7 @@
 //! | `ADVERB_RUN_FAULTS` | injected faults: an [`Impairment`] in JSON | none |
 //! | `ADVERB_RUN_STATS` | `table` or `json`: print at the end what the program did | nothing |
 //! | `ADVERB_RUN_RECORD` | folder for a record of what each process did | none |
+//! | `ADVERB_RUN_ONLY` | `1`: hide the machine's real devices | `0` |
 //! | `ADVERB_EXPLAIN` | `1`: print the reason of each refused call to stderr | `0` |
 //!
 //! `adverb run` writes them ([`Settings::variables`]), and the library that it preloads reads them ([`Settings::read`]).
@@ -26,6 +27,7 @@ const FAULTS: &str = "ADVERB_RUN_FAULTS";
 const STATS: &str = "ADVERB_RUN_STATS";
 /// The variable that names the folder of records.
 pub const RECORD_VARIABLE: &str = "ADVERB_RUN_RECORD";
+const ONLY: &str = "ADVERB_RUN_ONLY";
 const EXPLAIN: &str = "ADVERB_EXPLAIN";
 
 /// The longest name of a device: `ibv_device.name` has 64 bytes, one of them for the final zero.
@@ -46,6 +48,8 @@ pub struct Settings {
     pub stats: Option<StatsFormat>,
     /// The folder for a record of what each process did.
     pub record: Option<PathBuf>,
+    /// Whether the machine's real devices are hidden.
+    pub only_adverb: bool,
     /// Whether refused calls print their reason.
     pub explain: bool,
 }
@@ -83,6 +87,7 @@ impl Default for Settings {
             faults: None,
             stats: None,
             record: None,
+            only_adverb: false,
             explain: false,
         }
     }
@@ -100,6 +105,7 @@ impl Settings {
         let address = variables.parse(ADDRESS, "an IP address of this host", parsed)?;
         let names = "different names of at most 63 letters, digits, '_', '-' and '.', separated by commas, each with '=ADDRESS' if it has its own";
         let devices = variables.parse(DEVICES, names, devices)?;
+        let only_adverb = variables.parse(ONLY, "0 or 1", switch)?;
         let explain = variables.parse(EXPLAIN, "0 or 1", switch)?;
         Ok(Settings {
             address: address.unwrap_or(default.address),
@@ -112,6 +118,7 @@ impl Settings {
             )?,
             stats: variables.parse(STATS, "table or json", StatsFormat::named)?,
             record: variables.parse(RECORD_VARIABLE, "a folder", parsed)?,
+            only_adverb: only_adverb.unwrap_or(default.only_adverb),
             explain: explain.unwrap_or(default.explain),
         })
     }
@@ -128,6 +135,7 @@ impl Settings {
             self.mtu.map(|mtu| (MTU, mtu.bytes().get().to_string())),
             faults.map(|text| (FAULTS, text.expect("faults are plain numbers"))),
             self.stats.map(|format| (STATS, format.word().to_owned())),
+            self.only_adverb.then(|| (ONLY, "1".to_owned())),
             self.explain.then(|| (EXPLAIN, "1".to_owned())),
         ];
         all.into_iter().flatten().collect()
@@ -290,6 +298,7 @@ mod tests {
             }),
             stats: Some(StatsFormat::Json),
             record: None,
+            only_adverb: true,
             explain: true,
         };
         let variables = settings.variables();
@@ -312,6 +321,7 @@ mod tests {
             ("ADVERB_RUN_DEVICES", ".."),
             ("ADVERB_RUN_FAULTS", "{"),
             ("ADVERB_RUN_STATS", "yes"),
+            ("ADVERB_RUN_ONLY", "yes"),
             ("ADVERB_EXPLAIN", "yes"),
         ] {
             let error = read(&[(variable, value)]).unwrap_err();

@@ -353,12 +353,14 @@ fn c_caps(caps: &QpCaps) -> ibv_qp_cap {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    forward!(pd => ibv_create_qp(pd, init));
     // SAFETY: the program passes a protection domain, and attributes with objects that it has created.
     call::pointer("ibv_create_qp", || unsafe { Qp::create(pd, &mut *init) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    forward!(qp => ibv_destroy_qp(qp));
     call::status("ibv_destroy_qp", || {
         // SAFETY: the program destroys a queue pair that it has created, once.
         unsafe { Qp::destroy(qp) };
@@ -368,6 +370,7 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
+    forward!(qp => ibv_attach_mcast(qp, gid, lid));
     call::status("ibv_attach_mcast", || {
         // SAFETY: the program passes a queue pair and a GID.
         let (qp, gid) = unsafe { (Qp::of(qp), Gid((*gid).raw)) };
@@ -377,6 +380,7 @@ unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid:
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
+    forward!(qp => ibv_detach_mcast(qp, gid, lid));
     call::status("ibv_detach_mcast", || {
         // SAFETY: the program passes a queue pair and a GID.
         let (qp, gid) = unsafe { (Qp::of(qp), Gid((*gid).raw)) };

@@ -185,6 +185,7 @@ fn keep(kept: &mut ibv_qp_attr, attr: &ibv_qp_attr, mask: M) {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    forward!(qp => ibv_modify_qp(qp, attr, mask));
     call::status("ibv_modify_qp", || {
         // SAFETY: the program passes a queue pair and attributes.
         let state = unsafe { Qp::of(qp).modify(Context::of((*qp).context), &*attr, mask as u32) }?;
@@ -201,6 +202,7 @@ unsafe extern "C" fn ibv_query_qp(
     _mask: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
+    forward!(qp => ibv_query_qp(qp, attr, _mask, init));
     call::status("ibv_query_qp", || {
         // SAFETY: the program passes a queue pair, and room for both attributes.
         unsafe {
