@@ -1,5 +1,8 @@
 //! Every mirrored structure, member and constant against the installed headers: a C program
 //! prints what the compiler of this machine makes of them.
+//!
+//! `ADVERB_RDMA_CORE=FOLDER` compares with another version of the headers, `infiniband/verbs.h` and `rdma/rdma_cma.h` in
+//! that folder. Versions before 44 do not compile, because they have no members for later features.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -28,7 +31,8 @@ enum Growth {
 
 fn growth(c: &str) -> Growth {
     match c {
-        "struct ibv_qp_ex"
+        "struct ibv_port_attr"
+        | "struct ibv_qp_ex"
         | "struct ibv_cq_ex"
         | "struct ibv_qp_init_attr_ex"
         | "struct ibv_device_attr_ex" => Growth::AtTheEnd,
@@ -105,9 +109,11 @@ fn not_run(reason: &str) {
 /// Returns the output of the C program; `None` if this machine cannot compile it.
 fn printed_by_c(source: &Path) -> Option<String> {
     let program = source.with_extension("");
-    let compiled = Command::new("cc")
-        .args([source, "-o".as_ref(), &program])
-        .output();
+    let mut cc = Command::new("cc");
+    if let Some(folder) = std::env::var_os("ADVERB_RDMA_CORE") {
+        cc.arg("-I").arg(folder);
+    }
+    let compiled = cc.args([source, "-o".as_ref(), &program]).output();
     let compiled = match compiled {
         Ok(output) => output,
         Err(error) => {

@@ -63,16 +63,21 @@ pub(crate) fn printed(output: &Output) -> String {
 /// Compiles a C program of the tests' folder into `folder`; `None` after reporting what this machine lacks for it.
 pub(crate) fn compiled(source: &str, folder: &Path) -> Option<PathBuf> {
     let program = folder.join(source.trim_end_matches(".c"));
+    compiled_to(source, program, "-O1 -pthread -libverbs -lrdmacm")
+}
+
+/// The same, to this file and with these arguments.
+pub(crate) fn compiled_to(source: &str, program: PathBuf, arguments: &str) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests")
         .join(source);
     let what = format!("{} over the user-space NIC", source.display());
     let built = Command::new("cc")
-        .args(["-O1", "-Wall", "-Werror", "-pthread"])
+        .args(["-Wall", "-Werror"])
         .arg(&source)
         .arg("-o")
         .arg(&program)
-        .args(["-libverbs", "-lrdmacm"])
+        .args(arguments.split_whitespace())
         .output();
     let output = match built {
         Ok(output) => output,
