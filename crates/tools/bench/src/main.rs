@@ -20,6 +20,7 @@ mod polls;
 mod row;
 mod rows;
 mod seam;
+mod start;
 mod stats;
 mod table;
 mod tcp;
