@@ -226,3 +226,21 @@ pub(crate) fn note(call: &str, text: &str) {
 pub(crate) fn print(line: &str) {
     let _ = std::io::stderr().write_all(format!("adverb: {line}\n").as_bytes());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_of_the_call_and_does_not_unwind_into_c() {
+        fn fails<T>() -> Result<T, Refusal> {
+            panic!("a panic that the test expects")
+        }
+        // SAFETY: the location belongs to the calling thread.
+        let errno = || unsafe { *libc::__errno_location() };
+        assert_eq!(status("test", fails::<()>), libc::EIO);
+        assert_eq!(number("test", fails::<c_int>), -1);
+        assert!(pointer("test", fails::<*mut u8>).is_null());
+        assert_eq!(errno(), libc::EIO);
+    }
+}
