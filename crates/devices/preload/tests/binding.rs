@@ -69,11 +69,6 @@ const LATER: &str = "ibv_alloc_dmah ibv_dealloc_dmah ibv_reg_mr_ex ibv_dm_export
 const CONVERSIONS: &str = "ibv_copy_ah_attr_from_kern ibv_copy_path_rec_from_kern ibv_copy_path_rec_to_kern \
     ibv_copy_qp_attr_from_kern";
 
-/// Whether a symbol is a function of rsockets. `rsocket` is refused, so that the others get no descriptor.
-fn is_of_rsockets(symbol: &str) -> bool {
-    symbol.starts_with('r') && !symbol.starts_with("rdma_")
-}
-
 /// Returns the symbols that `nm` finds in a library, with their versions; `None` if it is missing.
 fn symbols(library: &Path) -> Option<BTreeSet<String>> {
     let mut nm = Command::new("nm");
@@ -127,7 +122,6 @@ fn every_public_symbol_of_rdma_core_is_exported() {
     let missing: Vec<_> = wanted
         .iter()
         .filter(|symbol| !ours.contains(*symbol) && !left.contains(symbol.as_str()))
-        .filter(|symbol| !is_of_rsockets(symbol))
         .collect();
     assert!(missing.is_empty(), "not exported: {missing:?}");
 }

@@ -20,7 +20,7 @@ mod polls;
 mod row;
 mod rows;
 mod seam;
-mod start;
+mod startup;
 mod stats;
 mod table;
 mod tcp;

@@ -1,7 +1,7 @@
 //! Programs on the local port, compared with each other: they share one engine.
 
 use crate::row::{Bound, Limit, Measure, Unit};
-use crate::{adverb, polls, start};
+use crate::{adverb, polls};
 
 const CLIENTS: &str = "closed-loop --op write --inline --size 32 --clients 8";
 /// Bound on a poll with many queue pairs, relative to one.
@@ -69,13 +69,5 @@ pub(crate) const ROWS: &[Bound] = &[
         limit: FLAT,
         measure: Measure::Rounds(|s| polls::pair(s.cores[0], 1000).map(Some)),
         needs: "",
-    },
-    Bound {
-        name: "start of a program",
-        what: "time of `adverb run -- ibv_devices` over that of `ibv_devices`, the least of 20",
-        unit: Unit::Nanoseconds,
-        limit: Limit::Above(20e6),
-        measure: Measure::Rounds(start::pair),
-        needs: start::NEEDS,
     },
 ];

@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::child::is_installed;
 use crate::perftest::program::{self, Start};
 use crate::row::{Bound, Limit, Measure, Pair, Setting, Unit};
-use crate::{adverb, machine, memory, ucx};
+use crate::{adverb, machine, memory, startup, ucx};
 
 const NEEDS: &str = "perftest or ucx_perftest is not installed (Debian: perftest, ucx-utils)";
 /// What the programs are run through for RoCE over UDP: client, server.
@@ -98,6 +98,14 @@ pub(crate) const ROWS: &[Bound] = &[
         limit: Limit::None,
         measure: Measure::Rounds(|s| memory::registration(s.cores[0])),
         needs: "locking 1 GiB is not permitted: raise `ulimit -l`",
+    },
+    Bound {
+        name: "start of a program",
+        what: "time of `adverb run -- ibv_devices` over that of `ibv_devices`, the least of 20",
+        unit: Unit::Nanoseconds,
+        limit: Limit::Above(20e6),
+        measure: Measure::Rounds(startup::pair),
+        needs: startup::NEEDS,
     },
 ];
 
