@@ -190,7 +190,7 @@ unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_int) -
         // SAFETY: as above.
         send(
             socket,
-            unsafe { pieces(msg.msg_iov, msg.msg_iovlen) }?,
+            unsafe { pieces(msg.msg_iov, msg.msg_iovlen as _) }?,
             flags,
         )
     })
@@ -247,7 +247,7 @@ unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> 
         // SAFETY: as above.
         let received = receive_at(
             socket,
-            unsafe { pieces(msg.msg_iov, msg.msg_iovlen) }?,
+            unsafe { pieces(msg.msg_iov, msg.msg_iovlen as _) }?,
             flags,
         )?;
         msg.msg_namelen = 0;
