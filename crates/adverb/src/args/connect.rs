@@ -33,8 +33,9 @@ use super::value::{count, one_of, word_of};
 ///               message has arrived
 ///   break-down  shutdown, close
 ///
-/// `calls` is the mean number of system calls of the role's thread in a step, counted
-/// by the kernel (tracepoint raw_syscalls:sys_enter), which takes root and tracefs.
+/// `calls` is the mean number of system calls of the role's thread in a step,
+/// counted by the kernel (tracepoint raw_syscalls:sys_enter), which takes root and
+/// tracefs.
 ///
 /// A step that a model does not charge for is missing, not 0.
 #[derive(Debug, Args)]
