@@ -82,8 +82,9 @@ const fn cause(status: WcStatus) -> Option<&'static str> {
              and not empty; a type 1 window is not zero-based"
         }
         WcStatus::RemInvReqErr => {
-            "the peer's receive is shorter than the message, or the peer's max_dest_rd_atomic is 0, or the address of an \
-             atomic operation is not a multiple of 8, or the peer's XRC domain has no shared receive queue with this number"
+            "the peer's receive is shorter than the message, or the peer's max_dest_rd_atomic is 0, or (XRC) the peer's \
+             domain has no shared receive queue with this number, or the address of an atomic operation is not a multiple \
+             of 8"
         }
         WcStatus::RemAccessErr => {
             "the peer has no region with this rkey that contains the range, or its access flags or those of its queue \
