@@ -131,13 +131,19 @@ pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
     array
 }
 
-/// Whether a device is one of ours.
-pub(crate) fn is_ours(device: *mut ibv_device) -> bool {
-    entries().is_ok_and(|entries| entries.iter().any(|entry| entry.0 == device))
+/// Returns our devices, as programs see them.
+pub(crate) fn ours() -> impl Iterator<Item = *mut ibv_device> {
+    let entries = entries().into_iter().flatten();
+    entries.map(|entry| entry.0)
 }
 
-/// The list has our devices, the real ones, and `NULL`. Before it there is the list of the real ones, which is freed with
-/// it.
+/// Whether a device is one of ours.
+pub(crate) fn is_ours(device: *mut ibv_device) -> bool {
+    ours().any(|ours| ours == device)
+}
+
+/// The list has our devices, the real ones, and `NULL`. After that there is the list of the real ones, which is freed with
+/// it. Programs such as qperf pass the list to `free`, so it is an allocation of its own.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     // As libibverbs does, because programs look at the number alone after a failure.
@@ -148,11 +154,10 @@ pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *
     call::pointer("ibv_get_device_list", || {
         let entries = entries()?;
         let (real, number) = real::list();
-        let mut all: Vec<*mut ibv_device> = vec![real.cast()];
-        all.extend(entries.iter().map(|entry| entry.0));
+        let mut all: Vec<*mut ibv_device> = entries.iter().map(|entry| entry.0).collect();
         // SAFETY: the list has `number` devices.
         all.extend((0..number).map(|at| unsafe { *real.add(at) }));
-        all.push(std::ptr::null_mut());
+        all.extend([std::ptr::null_mut(), real.cast()]);
         let size = size_of_val(&all[..]);
         // SAFETY: allocates `size` bytes, more than 0.
         let copy: *mut *mut ibv_device = unsafe { libc::malloc(size) }.cast();
@@ -165,7 +170,7 @@ pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *
         }
         // SAFETY: both have `all.len()` pointers, and the copy is new.
         unsafe { copy.copy_from_nonoverlapping(all.as_ptr(), all.len()) };
-        Ok(copy.wrapping_add(1))
+        Ok(copy)
     })
 }
 
@@ -174,11 +179,14 @@ pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device)
     if list.is_null() {
         return;
     }
-    // SAFETY: `ibv_get_device_list` allocated the list, with the other before it. Our devices stay.
+    // SAFETY: `ibv_get_device_list` allocated the list, with the other one after its end. Our devices stay.
     unsafe {
-        let start = list.sub(1);
-        real::free_list((*start).cast());
-        libc::free(start.cast());
+        let mut end = list;
+        while !(*end).is_null() {
+            end = end.add(1);
+        }
+        real::free_list((*end.add(1)).cast());
+        libc::free(list.cast());
     }
 }
 

@@ -4,7 +4,6 @@
 //! take an agent's lock while they hold none.
 
 use std::collections::HashMap;
-use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -22,6 +21,7 @@ use super::id::Shared;
 use super::verbs;
 use crate::call::Refusal;
 use crate::context::Context;
+use crate::device;
 use crate::object::lock;
 
 /// Interval at which dead processes of this host are looked for.
@@ -81,21 +81,12 @@ impl AgentState {
 pub(super) fn agents() -> Result<&'static [&'static Agent], Refusal> {
     static AGENTS: OnceLock<Vec<&'static Agent>> = OnceLock::new();
     let agents = AGENTS.get_or_init(|| {
-        let mut count: c_int = 0;
-        // SAFETY: the list has `count` devices, and is freed below.
-        unsafe {
-            let list = verbs::ibv_get_device_list(&raw mut count);
-            let devices = 0..usize::try_from(count).unwrap_or(0);
-            let opened = devices.map(|index| verbs::ibv_open_device(*list.add(index)));
-            let agents = opened.filter(|context| !context.is_null());
-            let agents = agents
-                .filter_map(|context| Agent::start(context).ok())
-                .collect();
-            if !list.is_null() {
-                verbs::ibv_free_device_list(list);
-            }
-            agents
-        }
+        // SAFETY: a device of the list.
+        let opened = device::ours().map(|device| unsafe { verbs::ibv_open_device(device) });
+        let agents = opened.filter(|context| !context.is_null());
+        agents
+            .filter_map(|context| Agent::start(context).ok())
+            .collect()
     });
     match agents.is_empty() {
         true => Err(Refusal::new(

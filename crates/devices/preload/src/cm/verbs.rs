@@ -8,8 +8,6 @@ use adverb_abi::{
 };
 
 unsafe extern "C" {
-    pub(super) fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device;
-    pub(super) fn ibv_free_device_list(list: *mut *mut ibv_device);
     pub(super) fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context;
     pub(super) fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
     pub(crate) fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
