@@ -16,9 +16,10 @@ use crate::row::Pair;
 pub(crate) fn process_vm_writev(core: u32, length: usize) -> Result<f64> {
     const CALLS: u32 = 200_000;
     on_core(core, || {
-        let (mut from, mut to) = (vec![1_u8; length], vec![2_u8; length]);
-        let [from, to] = [&mut from, &mut to].map(|buffer| libc::iovec {
-            iov_base: buffer.as_mut_ptr().cast(),
+        // They begin with a page, as the buffers of perftest do.
+        let (from, to) = (Mapping::new(length)?, Mapping::new(length)?);
+        let [from, to] = [&from, &to].map(|buffer| libc::iovec {
+            iov_base: buffer.start,
             iov_len: length,
         });
         let own = std::process::id().cast_signed();

@@ -103,7 +103,10 @@ fn run(start: &Start<'_>, program: &str, args: &str) -> Result<String> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
-    let mut server = Ended(spawn_on(server_core, command(server_through, &[]))?);
+    let mut server = command(server_through, &[]);
+    // It prints all samples, too: nobody reads a pipe while the client runs.
+    server.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut server = Ended(spawn_on(server_core, server)?);
     server.wait_until_it_listens(port, program)?;
     let client = spawn_on(client_core, command(client_through, &["127.0.0.1"]))?;
     let output = client
