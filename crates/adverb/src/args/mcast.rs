@@ -30,9 +30,9 @@ use super::value::{rate, word_of};
 ///
 /// Devices: soft@ADDR; model:PRESET, whose switch makes the copies; verbs+cm:NAME,
 /// which joins the group by rdma_cm (on InfiniBand with the subnet manager, on RoCE
-/// with the network's switches); and verbs:NAME, which attaches its queue pairs only.
-/// Refused: soft without an address and tcp (no network that copies messages),
-/// iWARP (no UD).
+/// with the network's switches); and verbs:NAME, which only attaches its queue
+/// pairs. Refused: soft without an address and tcp (no network that copies
+/// messages), iWARP (no UD).
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
