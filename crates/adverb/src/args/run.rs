@@ -37,8 +37,8 @@ Examples:
   adverb run --pcap packets.pcap --udp-only -- ib_write_bw localhost
   mpirun -n 2 adverb run -- ./program
 
-The C interface: that of rdma-core 44, with the functions of 64. Programs built with
-the headers of rdma-core 24 to 64 run.
+The C interface is that of rdma-core 44, with the functions of 64. The layouts
+of its structures suit programs built with the headers of rdma-core 24 to 64.
 
 Exit status: that of PROGRAM; 127 if it is not found, and 126 if it cannot be
 started with the library (statically linked, or for another processor)."
