@@ -27,7 +27,7 @@ const WITHOUT_EFFECT: u32 = 1 << 7;
 #[derive(Debug)]
 pub(crate) struct Mr {
     registered: Registered,
-    /// The device memory of which it is a region.
+    /// The device memory that the region covers.
     _device_memory: Option<Arc<Allocation>>,
 }
 

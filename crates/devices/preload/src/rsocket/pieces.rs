@@ -1,4 +1,4 @@
-//! The program's memory in a call: a list of pieces, of which a part has been copied.
+//! The program's memory in a call: a partly copied list of pieces.
 
 use libc::iovec;
 
@@ -49,7 +49,7 @@ impl<'a> Pieces<'a> {
         self.left -= length;
     }
 
-    /// Copies the next `length` bytes, of which there are as many, to `to`.
+    /// Copies the next `length` bytes to `to`. At least `length` bytes are left.
     ///
     /// # Safety
     /// `to` has room for them.
