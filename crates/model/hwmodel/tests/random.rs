@@ -23,7 +23,7 @@ enum Step {
         length: u32,
     },
     Wait {
-        micros: u64,
+        nanos: u64,
     },
     Poll,
     Fail,
@@ -36,7 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(kind, length, signaled)| Step::Post { kind, length, signaled }),
         1 => Just(Step::PostWithWrongKey),
         5 => (0u32..600).prop_map(|length| Step::Receive { length }),
-        3 => (0u64..50).prop_map(|micros| Step::Wait { micros }),
+        3 => (0u64..50_000).prop_map(|nanos| Step::Wait { nanos }),
         3 => Just(Step::Poll),
         1 => Just(Step::Fail),
         1 => Just(Step::Reconnect),
@@ -127,7 +127,7 @@ fn play(two: &Two<'_, '_>, steps: &[Step]) {
                 let request = RecvRequest::new(WrId(((receives.posted + 1) << 1) | 1), &sges);
                 receives.posted += u64::from(two.qps[1].post_recv(&[request]).is_ok());
             }
-            Step::Wait { micros } => two.station.sleep(Span::from_us(micros)),
+            Step::Wait { nanos } => two.station.sleep(Span::from_ns(nanos)),
             Step::Poll => drain(two, &mut sends, &mut receives),
             Step::Fail => two.qps[1].modify(&QpAttr::to(QpState::Err)).unwrap(),
             Step::Reconnect => {
@@ -156,5 +156,22 @@ proptest! {
     #[test]
     fn completions_arrive_once_and_in_order(steps in prop::collection::vec(step(), 1..60)) {
         alone(move |station| play(&Two::new(station, QpType::Rc), &steps));
+    }
+}
+
+/// A WRITE that was acknowledged before the FETCH_ADD in front of it succeeded after that was flushed.
+#[test]
+fn nothing_succeeds_after_a_request_that_was_flushed() {
+    for nanos in (0..5_000).step_by(50) {
+        alone(move |station| {
+            let two = Two::new(station, QpType::Rc);
+            let post = |kind, signaled| Step::Post {
+                kind,
+                length: 0,
+                signaled,
+            };
+            let steps = [post(3, false), post(4, true), Step::Wait { nanos }];
+            play(&two, &steps);
+        });
     }
 }

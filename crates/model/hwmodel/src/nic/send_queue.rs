@@ -119,7 +119,9 @@ impl SendQueue {
 
     pub(crate) fn flush(&mut self, now: Time) {
         self.reads_in_flight = 0;
-        for wqe in self.wqes.iter_mut().filter(|wqe| wqe.status.is_none()) {
+        // A later WQE may have ended before: it is flushed, too, because no success follows an error.
+        let has_ended = |wqe: &&mut Wqe| wqe.status.is_some();
+        for wqe in self.wqes.iter_mut().skip_while(has_ended) {
             wqe.status = Some(WcStatus::WrFlushErr);
             wqe.completed = now;
         }
