@@ -53,14 +53,16 @@ impl Fabric {
         let root = &mut host.root;
         let atomics = &mut host.nic.atomics;
         let queue = &mut atomics.ports[port as usize];
-        while atomics.in_flight < atomics.slots
+        if atomics.in_flight < atomics.slots
             && let Some(first) = queue.waiting.front().copied()
         {
             let free = atomics.buckets[first.bucket].free();
             let begin = first.at.max(free);
+            queue.is_scheduled = true;
+            // After one began, the next one of the port takes its turn behind the other ports' events of this
+            // moment: otherwise one port would have a contended bucket for ever.
+            events.schedule(begin.max(now), Event::Lock { machine, port });
             if begin > now {
-                queue.is_scheduled = true;
-                events.schedule(begin, Event::Lock { machine, port });
                 return;
             }
             queue.waiting.pop_front();
@@ -75,11 +77,12 @@ impl Fabric {
         }
     }
 
-    /// Frees a slot, so that other operations can begin.
-    fn unlock(&mut self, machine: MachineId, events: &mut EventQueue) {
+    /// Frees a slot of `port`, so that operations of the other ports can begin, then its own.
+    fn unlock(&mut self, machine: MachineId, port: u32, events: &mut EventQueue) {
         let atomics = &mut self.machines[machine].nic.atomics;
         atomics.in_flight -= 1;
-        for port in 0..atomics.ports.len() as u32 {
+        let ports = atomics.ports.len() as u32;
+        for port in (1..=ports).map(|turn| (port + turn) % ports) {
             let queue = &self.machines[machine].nic.atomics.ports[port as usize];
             if !queue.is_scheduled {
                 self.lock_first(machine, port, events);
@@ -91,8 +94,8 @@ impl Fabric {
     pub(super) fn atomic(&mut self, message: u32, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (to, operation, place) = (m.to, m.operation, m.delivery.place);
-        let machine = self.qps[to.index].machine;
-        self.unlock(machine, events);
+        let (machine, port) = (self.qps[to.index].machine, self.qps[to.index].port);
+        self.unlock(machine, port, events);
         let m = self.messages.get(message);
         let memory = &mut self.machines[machine].memory;
         let bytes = place.and_then(|place| memory.bytes(place));
