@@ -107,7 +107,8 @@ fn assert_all_worked(rpc: &Rpc, (tallies, _): &(Vec<ServiceTally>, u64)) {
                     .waits
                     .as_ref()
                     .map_or(0, adverb_results::LatencyRecorder::len);
-                assert!(timed >= tally.requests, "{role}");
+                // The batch that ends after the measured time is counted in part.
+                assert!(timed + 32 >= tally.requests, "{role}");
             }
         }
     }

@@ -123,6 +123,7 @@ fn closed_loops_keep_their_requests_in_flight() {
         (Opcode::Write, 1, 8, Refill::Continuous),
         (Opcode::Read, 2, 8, Refill::Continuous),
         (Opcode::FetchAdd, 1, 2, Refill::Continuous),
+        (Opcode::FetchAdd, 8, 4, Refill::Continuous),
         (Opcode::Write, 1, 8, Refill::List),
     ] {
         let load = Load {
@@ -150,31 +151,68 @@ fn closed_loops_keep_their_requests_in_flight() {
     }
 }
 
-/// 32 clients on two busy cores were said to finish 411 M requests a second: each one's rate was that of the time in
-/// which it ran.
-#[test]
-fn a_thread_that_does_not_run_at_the_end_has_a_lower_rate() {
+/// Returns the results of a member that looks at the clock at these times, with these completions.
+fn metered(looks: Vec<(Span, u64)>) -> Tally {
     let mut cluster = cluster(1);
     let machine = cluster.machine(0);
-    let tally = cluster.spawn(machine, "member", |station| {
+    let tally = cluster.spawn(machine, "member", move |station| {
         let schedule = Schedule {
-            warm_up: Span::ZERO,
-            measured: Span::from_ms(1),
+            warm_up: Span::from_ms(1),
+            measured: Span::from_ms(4),
         };
-        let mut meter = Meter::new(station.now(), schedule);
-        meter.look(station, station.now(), 0);
-        station.sleep(Span::from_us(10));
-        assert!(!meter.look(station, station.now(), 100));
-        station.sleep(Span::from_ms(2));
-        assert!(meter.look(station, station.now(), 100));
-        // What is finished after that does not count.
-        meter.look(station, station.now(), 900);
+        let began = station.now();
+        let mut meter = Meter::new(began, schedule);
+        for (at, completed) in looks {
+            station.sleep(began + at - station.now());
+            meter.look(station, station.now(), completed);
+        }
         meter.tally()
     });
     assert!(cluster.run(&adverb_sim::Budget::NONE).is_finished());
-    let tally = tally.take().unwrap();
-    assert_eq!(tally.completed, 100);
-    assert!(tally.elapsed >= Span::from_ms(2), "{}", tally.elapsed);
+    tally.take().unwrap()
+}
+
+/// 32 clients on two busy cores were said to finish 411 M requests a second, because the rate of each was its rate while
+/// it ran.
+#[test]
+fn time_in_which_a_thread_does_not_run_counts() {
+    let us = Span::from_us;
+    for (looks, per_ms) in [
+        // At a steady rate.
+        (
+            &[
+                (us(500), 50),
+                (us(2500), 250),
+                (us(4500), 450),
+                (us(6500), 650),
+            ][..],
+            100.0,
+        ),
+        // Not at the end: what is finished after the measured time does not count.
+        (
+            &[
+                (us(1000), 0),
+                (us(2000), 400),
+                (us(9000), 400),
+                (us(9100), 900),
+            ],
+            100.0,
+        ),
+        // Not at the beginning.
+        (&[(us(900), 0), (us(4000), 0), (us(5000), 400)], 100.0),
+        // Not at all, but for some time before and after.
+        (&[(us(500), 50), (us(8500), 850)], 100.0),
+        // No more work before the end.
+        (&[(us(1000), 0), (us(3000), 300)], 150.0),
+    ] {
+        let tally = metered(looks.to_vec());
+        let rate = tally.per_second().unwrap() / 1e3;
+        assert!((rate - per_ms).abs() < 0.01, "{rate}/ms of {looks:?}");
+    }
+    assert_eq!(
+        metered(vec![(us(2000), 0), (us(5000), 0)]).per_second(),
+        None
+    );
 }
 
 #[test]

@@ -7,6 +7,7 @@ use adverb_verbs::{
 };
 
 use adverb_workload::attend::{Awaited, Members, attentively};
+use adverb_workload::pattern::Meter;
 use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::Posting;
 use adverb_workload::pattern::Schedule;
@@ -34,56 +35,44 @@ struct Outlet {
     unsignaled: u32,
 }
 
-/// Counts answers between two readings of the clock in the measured time.
-struct Meter {
-    from: Time,
-    until: Time,
+/// Counts answers, and the posts that they took.
+struct Answered {
     answers: u64,
     posts: u64,
     next_look: u64,
-    first: Option<(Time, u64, u64)>,
-    last: Option<(Time, u64, u64)>,
+    meters: [Meter; 2],
 }
 
-impl Meter {
+impl Answered {
     fn new(now: Time, schedule: Schedule) -> Self {
-        let from = now + schedule.warm_up;
-        Meter {
-            from,
-            until: from + schedule.measured,
+        Answered {
             answers: 0,
             posts: 0,
             next_look: 0,
-            first: None,
-            last: None,
+            meters: [Meter::new(now, schedule); 2],
         }
     }
 
     #[inline]
-    fn answered<S: Station>(&mut self, station: &S, answers: u64, posts: u64) {
+    fn count<S: Station>(&mut self, station: &S, answers: u64, posts: u64) {
         self.answers += answers;
         self.posts += posts;
         if self.answers >= self.next_look {
             self.next_look = self.answers + LOOK_EVERY;
             let now = station.now();
-            if (self.from..self.until).contains(&now) {
-                let look = (now, self.answers, self.posts);
-                self.first.get_or_insert(look);
-                self.last = Some(look);
+            for (meter, count) in self.meters.iter_mut().zip([self.answers, self.posts]) {
+                meter.look(station, now, count);
             }
         }
     }
 
     fn tally(&self) -> ServiceTally {
-        let (Some(first), Some(last)) = (self.first, self.last) else {
-            return ServiceTally::default();
-        };
+        let [answers, posts] = &self.meters;
         ServiceTally {
-            requests: last.1 - first.1,
-            posts: last.2 - first.2,
-            elapsed: last.0 - first.0,
+            posts: posts.tally().completed,
             ..ServiceTally::default()
         }
+        .measured_by(answers)
     }
 }
 
@@ -101,7 +90,7 @@ pub(super) struct Core<'w, S: Station> {
     calls: Vec<Call>,
     /// Clients that have announced their end.
     gone: usize,
-    meter: Meter,
+    answered: Answered,
 }
 
 impl<'w, S: Station> Core<'w, S> {
@@ -124,7 +113,7 @@ impl<'w, S: Station> Core<'w, S> {
             next: 0,
             calls: Vec::with_capacity(MAX_BATCH as usize),
             gone: 0,
-            meter: Meter::new(station.now(), schedule),
+            answered: Answered::new(station.now(), schedule),
         }
     }
 
@@ -143,7 +132,7 @@ impl<'w, S: Station> Core<'w, S> {
                 self.answer_all(backend)?;
             }
         }
-        Ok(self.meter.tally())
+        Ok(self.answered.tally())
     }
 
     /// Waits for requests in the slots.
@@ -199,7 +188,7 @@ impl<'w, S: Station> Core<'w, S> {
             self.next = (outlet + 1) % self.outlets.len();
             self.make_room(outlet, (last - first) as u32)?;
             self.post(backend, outlet, first..last)?;
-            self.meter.answered(self.station, (last - first) as u64, 1);
+            self.answered.count(self.station, (last - first) as u64, 1);
             first = last;
         }
         Ok(())

@@ -85,14 +85,26 @@ struct Look {
     completed: u64,
 }
 
-/// Counts between the first clock reading in the measured time and the first one after it: a thread that does not run
-/// at the end of the measured time completes nothing then, which its rate must show.
+impl Look {
+    /// Returns the completions at a time between this reading and the `next` one, at the rate between them.
+    fn completed_at(self, time: Time, next: Look) -> f64 {
+        if next.at == self.at {
+            return next.completed as f64;
+        }
+        let share = (time - self.at).as_ns_f64() / (next.at - self.at).as_ns_f64();
+        self.completed as f64 + (next.completed - self.completed) as f64 * share
+    }
+}
+
+/// Counts the completions in the measured time. At its two ends it interpolates between the clock readings before and
+/// after: the measured times of all members have the same length, however long a thread does not run at an end.
+#[derive(Clone, Copy, Debug)]
 pub struct Meter {
     from: Time,
     pub(crate) until: Time,
-    first: Option<Look>,
-    /// The last reading in the measured time, then the first one after it.
-    last: Option<Look>,
+    last: Look,
+    /// Completions at the beginning and at the end of the measured time.
+    completed: [Option<f64>; 2],
     /// Time and CPU time at the first reading in the measured time, and at the first one after it.
     cpu: [Option<(Time, CpuTime)>; 2],
 }
@@ -104,8 +116,11 @@ impl Meter {
         Meter {
             from,
             until: from + schedule.measured,
-            first: None,
-            last: None,
+            last: Look {
+                at: now,
+                completed: 0,
+            },
+            completed: [None; 2],
             cpu: [None; 2],
         }
     }
@@ -118,23 +133,31 @@ impl Meter {
     /// Takes a clock reading with the completions so far. Returns whether the measured time is over.
     pub fn look<S: Station>(&mut self, station: &S, now: Time, completed: u64) -> bool {
         let look = Look { at: now, completed };
-        if self.is_open(now) {
-            self.first.get_or_insert(look);
-            self.last = Some(look);
-            self.cpu[0].get_or_insert_with(|| (now, station.cpu()));
-        } else if now >= self.until && self.first.is_some() && self.cpu[1].is_none() {
-            self.last = Some(look);
-            self.cpu[1] = Some((now, station.cpu()));
+        for (end, time) in [self.from, self.until].into_iter().enumerate() {
+            if now >= time && self.completed[end].is_none() {
+                self.completed[end] = Some(self.last.completed_at(time, look));
+                self.cpu[end] = Some((now, station.cpu()));
+            }
         }
+        self.last = look;
         now >= self.until
     }
 
-    /// Returns the results.
+    /// Returns the results. The measured time of a member that had nothing more to do ends at its last reading. The
+    /// elapsed time is corrected for completions being whole numbers.
     pub fn tally(&self) -> Tally {
         let mut tally = Tally::default();
-        if let (Some(first), Some(last)) = (self.first, self.last) {
-            tally.completed = last.completed - first.completed;
-            tally.elapsed = last.at - first.at;
+        if let [Some(first), end] = self.completed {
+            let (until, last) = match end {
+                Some(last) => (self.until, last),
+                None => (self.last.at, self.last.completed as f64),
+            };
+            let completed = (last - first).round();
+            if completed > 0.0 {
+                let elapsed = (until - self.from).as_ns_f64() * completed / (last - first);
+                tally.completed = completed as u64;
+                tally.elapsed = Span::from_ns_f64(elapsed);
+            }
         }
         if let [Some(first), Some(last)] = self.cpu {
             tally.cpu = last.1.since(first.1);
@@ -232,9 +255,11 @@ fn request<S: Station>(
         polled,
     });
     // Requests posted in the warm-up are not timed.
-    let from = meter.from;
     let mut warm_up = Watch::new(None, 0);
-    engine.run(u64::MAX, &mut warm_up, |now, _| now >= from)?;
+    engine.run(u64::MAX, &mut warm_up, |now, completed| {
+        meter.look(station, now, completed);
+        now >= meter.from
+    })?;
     let mut sampler = (load.timing == Timing::Each).then(|| Sampler::adapting(station));
     let mut watch = Watch::new(sampler.as_mut(), engine.posted());
     engine.run(u64::MAX, &mut watch, |now, completed| {
