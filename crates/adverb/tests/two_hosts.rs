@@ -554,7 +554,7 @@ fn tally(place: &Place) -> (usize, usize) {
 #[test]
 fn a_study_goes_on_when_its_server_comes_back() {
     let place = Place::new();
-    let server = Server::start(&place);
+    let server = Server::start_at_lasting_port(&place);
     let child = place.spawn(&with(STUDY, &server.address));
     wait_for("a cell", || tally(&place).0 > 0);
     server.side();

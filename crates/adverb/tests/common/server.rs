@@ -1,7 +1,7 @@
 //! `adverb serve` in the background, and a client that speaks its protocol by hand.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -28,6 +28,14 @@ impl Server {
     /// At a free port of the loopback device.
     pub(crate) fn start(place: &Place) -> Self {
         Server::start_with(place, "--bind 127.0.0.1:0")
+    }
+
+    /// At a free port that the kernel gives to nobody who asks for any: another server can start there later.
+    pub(crate) fn start_at_lasting_port(place: &Place) -> Self {
+        let first = 10_000 + std::process::id() as u16 % 20_000;
+        let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+        let port = (first..).find(is_free).unwrap();
+        Server::start_with(place, &format!("--bind 127.0.0.1:{port}"))
     }
 
     pub(crate) fn start_with(place: &Place, args: &str) -> Self {
@@ -79,8 +87,11 @@ impl Server {
     #[track_caller]
     pub(crate) fn wait_for_line(&self, words: &str) -> String {
         let mut found = None;
+        let stat = format!("/proc/{}/stat", self.pid());
         wait_for(words, || {
+            let has_ended = std::fs::read_to_string(&stat).is_ok_and(|s| s.contains(") Z "));
             found = self.log().into_iter().find(|line| line.contains(words));
+            assert!(found.is_some() || !has_ended, "ended: {:?}", self.log());
             found.is_some()
         });
         found.unwrap()
