@@ -60,7 +60,7 @@ pub(crate) const ROWS: &[Bound] = &[
     Bound {
         name: "ib_write_bw, process_vm",
         what: "time of a message of `ADVERB_MEMORY=process_vm adverb run -- ib_write_bw -s 4096` over that of the bare \
-               system call `process_vm_writev` with 4 KiB",
+               system call `process_vm_writev` with 4 KiB into another process",
         unit: Unit::Nanoseconds,
         limit: Limit::AtMost(1.3),
         measure: Measure::Rounds(|s| {
