@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
-use adverb_abi::ibv_gid;
+use adverb_abi::{ibv_ah_attr, ibv_gid};
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 
 use crate::call::Refusal;
@@ -78,6 +78,17 @@ pub(super) const fn gid(ip: IpAddr) -> ibv_gid {
         IpAddr::V6(ip) => ip.octets(),
     };
     ibv_gid { raw }
+}
+
+/// Returns the address of a host or group.
+pub(super) const fn ah_attr(ip: IpAddr, traffic_class: u8) -> ibv_ah_attr {
+    let mut attr = ibv_ah_attr::zeroed();
+    attr.grh.dgid = gid(ip);
+    attr.grh.hop_limit = 64;
+    attr.grh.traffic_class = traffic_class;
+    attr.is_global = 1;
+    attr.port_num = 1;
+    attr
 }
 
 /// Returns the address from which this host sends to `to`.

@@ -11,17 +11,15 @@ use std::time::{Duration, Instant};
 
 use adverb_abi::{ibv_context, ibv_pd};
 use adverb_softnic::{Gsi, ReceivedMad};
-use adverb_transport::cm::{CmParams, ConnId, Manager};
+use adverb_transport::cm::{CmEvent, CmParams, ConnId, Manager};
 use adverb_units::{Span, Time};
 use adverb_verbs::{Context as _, DeviceCaps, PathMtu, PortNum};
 use adverb_wire::cm::ServiceId;
 
-use super::deliver;
 use super::id::Shared;
 use super::verbs;
 use crate::call::Refusal;
 use crate::context::Context;
-use crate::device;
 use crate::object::lock;
 
 /// Interval at which dead processes of this host are looked for.
@@ -44,6 +42,9 @@ pub(super) struct Agent {
     state: Mutex<AgentState>,
 }
 
+/// Attempts to lock an agent when the process ends, a millisecond apart: a thread that holds the lock may never run
+/// again.
+const TRIES: u32 = 100;
 /// How long requests for a service that has just ended wait, in case the program listens again. Programs that accept one
 /// connection at a time do, and their peers do not wait for it.
 const LINGER: Duration = Duration::from_secs(1);
@@ -64,6 +65,9 @@ pub(super) struct AgentState {
     pub(super) peers: HashMap<ConnId, (SocketAddr, u64)>,
 }
 
+/// Delivers an event of the manager, with the agent locked.
+type Deliver = fn(&'static Agent, &mut AgentState, Time, CmEvent<SocketAddr>);
+
 impl AgentState {
     /// Passes a message to the manager, or holds it.
     fn take(&mut self, now: Time, mad: ReceivedMad) {
@@ -77,42 +81,12 @@ impl AgentState {
     }
 }
 
-/// Returns the agents of all devices, which are opened at the first call.
-pub(super) fn agents() -> Result<&'static [&'static Agent], Refusal> {
-    static AGENTS: OnceLock<Vec<&'static Agent>> = OnceLock::new();
-    let agents = AGENTS.get_or_init(|| {
-        // SAFETY: a device of the list.
-        let opened = device::ours().map(|device| unsafe { verbs::ibv_open_device(device) });
-        let agents = opened.filter(|context| !context.is_null());
-        agents
-            .filter_map(|context| Agent::start(context).ok())
-            .collect()
-    });
-    match agents.is_empty() {
-        true => Err(Refusal::new(
-            libc::ENODEV,
-            "no device could be opened: see the messages of ibv_open_device",
-        )),
-        false => Ok(agents),
-    }
-}
-
-/// Returns the agent of the device at an address. The loopback address is every device's.
-pub(super) fn at(ip: IpAddr) -> Result<&'static Agent, Refusal> {
-    let agents = agents()?;
-    let exact = agents.iter().find(|agent| agent.ip == ip);
-    let any = || agents.first().filter(|_| ip.is_loopback());
-    exact.or_else(any).copied().ok_or_else(|| {
-        let own: Vec<_> = agents.iter().map(|agent| agent.ip.to_string()).collect();
-        Refusal::new(
-            libc::ENODEV,
-            format!("no device at {ip}: the devices are at {}", own.join(", ")),
-        )
-    })
-}
-
 impl Agent {
-    fn start(context: *mut ibv_context) -> Result<&'static Self, Refusal> {
+    /// Makes the agent of an open device. Its thread calls `deliver` with each event of the manager.
+    pub(super) fn start(
+        context: *mut ibv_context,
+        deliver: Deliver,
+    ) -> Result<&'static Self, Refusal> {
         // SAFETY: the context was just opened, and is never closed.
         let own: &'static Context = unsafe { Context::of(context) };
         let gsi = own.soft.open_gsi()?;
@@ -139,9 +113,7 @@ impl Agent {
         }));
         std::thread::Builder::new()
             .name("adverb-cm".into())
-            .spawn(move || agent.serve())?;
-        // SAFETY: the function takes no argument and does not unwind.
-        unsafe { libc::atexit(say_goodbye) };
+            .spawn(move || agent.serve(deliver))?;
         Ok(agent)
     }
 
@@ -179,7 +151,7 @@ impl Agent {
     }
 
     /// Serves the manager as long as the process lives.
-    fn serve(&'static self) {
+    fn serve(&'static self, deliver: Deliver) {
         block_signals();
         let mut watched = Instant::now();
         loop {
@@ -206,7 +178,7 @@ impl Agent {
                 self.end_lingering(&mut state, now);
             }
             while let Some(event) = state.manager.poll_event() {
-                deliver::event(self, &mut state, now, event);
+                deliver(self, &mut state, now, event);
             }
             self.transmit(&mut state);
         }
@@ -308,30 +280,27 @@ impl Agent {
             state.manager.lose(now, id);
         }
     }
-}
 
-/// Attempts to lock an agent when the process ends, a millisecond apart: a thread that holds the lock may never run again.
-const TRIES: u32 = 100;
-
-/// Sends the peers of all connections a DREQ when the process ends, which nobody repeats.
-extern "C" fn say_goodbye() {
-    let agents = agents().unwrap_or_default().iter();
-    for agent in agents.filter(|agent| agent.process == std::process::id()) {
+    /// Sends the peers of all connections a DREQ when the process ends, which nobody repeats.
+    pub(super) fn say_goodbye(&self) {
+        if self.process != std::process::id() {
+            return;
+        }
         let mut tries = 0..TRIES;
         let state = tries.find_map(|_| {
-            let state = agent.state.try_lock().ok();
+            let state = self.state.try_lock().ok();
             if state.is_none() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             state
         });
         if let Some(mut state) = state {
-            let now = agent.now();
+            let now = self.now();
             let all: Vec<_> = state.manager.connections().collect();
             for id in all {
                 state.manager.destroy(now, id);
             }
-            agent.transmit(&mut state);
+            self.transmit(&mut state);
         }
     }
 }

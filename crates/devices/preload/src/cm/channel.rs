@@ -1,4 +1,4 @@
-//! Event channels: a queue of events, and a descriptor that is readable while there are any.
+//! Events, as the program gets them, and their channels: a queue with a descriptor that is readable while it has any.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -6,12 +6,173 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
-use adverb_abi::{rdma_cm_event, rdma_event_channel};
+use adverb_abi::{
+    rdma_cm_event, rdma_cm_event_param, rdma_cm_id, rdma_conn_param, rdma_event_channel,
+    rdma_ud_param,
+};
 
-use super::event::Event;
+use super::event::Kind;
 use super::id::Shared;
 use crate::call::{self, Refusal};
 use crate::object::{Object, lock};
+
+/// Parameters of an event; the private data are separate.
+#[derive(Clone, Copy)]
+pub(super) enum Param {
+    Conn(rdma_conn_param),
+    Ud(rdma_ud_param),
+}
+
+// SAFETY: the pointers to private data are null until the program gets the event.
+unsafe impl Send for Param {}
+
+impl std::fmt::Debug for Param {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Param::Conn(_) => "Conn",
+            Param::Ud(_) => "Ud",
+        })
+    }
+}
+
+/// An event that the program has not taken.
+#[derive(Debug)]
+pub(super) struct Event {
+    pub(super) kind: Kind,
+    pub(super) status: c_int,
+    pub(super) id: Arc<Shared>,
+    /// Connection requests: the id that listens.
+    pub(super) listener: Option<Arc<Shared>>,
+    pub(super) param: Param,
+    pub(super) private_data: Vec<u8>,
+    /// The peer has accepted. The program's thread connects the queue pair when it takes the event.
+    pub(super) is_reply: bool,
+    /// Multicast: the program's context, which the event has instead of private data.
+    pub(super) context: Option<usize>,
+}
+
+/// An event that the program has taken and not acknowledged.
+struct Taken {
+    id: Arc<Shared>,
+    listener: Option<Arc<Shared>>,
+    _private_data: Vec<u8>,
+}
+
+type EventObject = Object<rdma_cm_event, Taken>;
+
+impl Event {
+    pub(super) fn new(kind: Kind, status: c_int, id: &Arc<Shared>) -> Self {
+        Event {
+            kind,
+            status,
+            id: id.clone(),
+            listener: None,
+            param: Param::Conn(rdma_conn_param::zeroed()),
+            private_data: Vec::new(),
+            is_reply: false,
+            context: None,
+        }
+    }
+
+    /// Whether it is an event of `id`: its own, or a request to it.
+    pub(super) fn is_of(&self, id: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.id, id) || self.listener.as_ref().is_some_and(|l| Arc::ptr_eq(l, id))
+    }
+
+    /// Makes C's event.
+    pub(super) fn hand_out(self) -> *mut rdma_cm_event {
+        let Event {
+            kind,
+            status,
+            id,
+            listener,
+            param,
+            private_data,
+            context,
+            ..
+        } = self;
+        let data = match (context, private_data.is_empty()) {
+            (Some(context), _) => std::ptr::with_exposed_provenance(context),
+            (None, true) => std::ptr::null(),
+            (None, false) => private_data.as_ptr().cast(),
+        };
+        let length = private_data.len() as u8;
+        let param = match param {
+            Param::Conn(conn) => rdma_cm_event_param {
+                conn: rdma_conn_param {
+                    private_data: data,
+                    private_data_len: length,
+                    ..conn
+                },
+            },
+            Param::Ud(ud) => rdma_cm_event_param {
+                ud: rdma_ud_param {
+                    private_data: data,
+                    private_data_len: length,
+                    ..ud
+                },
+            },
+        };
+        let c_of = |shared: &Option<Arc<Shared>>| -> *mut rdma_cm_id {
+            shared.as_ref().map_or(std::ptr::null_mut(), |l| l.c())
+        };
+        let c = rdma_cm_event {
+            id: id.c(),
+            listen_id: c_of(&listener),
+            event: kind as u32,
+            status,
+            param,
+        };
+        id.event_taken();
+        listener.iter().for_each(|listener| listener.event_taken());
+        let own = Taken {
+            id,
+            listener,
+            _private_data: private_data,
+        };
+        Object::create(c, own)
+    }
+}
+
+/// Frees an event.
+///
+/// # Safety
+/// `event` is from [`Event::hand_out`], and freed once.
+pub(super) unsafe fn acknowledge(event: *mut rdma_cm_event) {
+    // SAFETY: the caller's.
+    let Taken { id, listener, .. } = &unsafe { EventObject::of(event) }.own;
+    let (id, listener) = (id.clone(), listener.clone());
+    // SAFETY: the caller's.
+    unsafe { EventObject::destroy(event) };
+    id.event_acknowledged();
+    listener.iter().for_each(|l| l.event_acknowledged());
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    call::number("rdma_ack_cm_event", || {
+        if event.is_null() {
+            return Err(Refusal::invalid("the event is NULL"));
+        }
+        // SAFETY: the program acknowledges an event that it has taken, once.
+        unsafe { acknowledge(event) };
+        Ok(0)
+    })
+}
+
+/// Acknowledges the event that a synchronous id keeps.
+///
+/// # Safety
+/// `c` is alive, and no other thread operates on it.
+pub(super) unsafe fn drop_event(c: *mut rdma_cm_id) {
+    // SAFETY: the caller's; the event was taken and not acknowledged.
+    unsafe {
+        if !(*c).event.is_null() {
+            acknowledge((*c).event);
+            (*c).event = std::ptr::null_mut();
+        }
+    }
+}
 
 /// The queue of a channel. Its descriptor is a semaphore that counts the events, so a program may poll it, and set it
 /// to non-blocking, as it does with the kernel's.
@@ -108,14 +269,6 @@ pub(super) fn create_channel() -> Result<*mut rdma_event_channel, Refusal> {
     Ok(Object::create(rdma_event_channel { fd }, channel))
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
-    call::pointer("rdma_create_event_channel", || {
-        super::agent::agents()?;
-        create_channel()
-    })
-}
-
 /// Frees a channel.
 ///
 /// # Safety
@@ -123,29 +276,4 @@ extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
 pub(super) unsafe fn destroy_channel(channel: *mut rdma_event_channel) {
     // SAFETY: the caller's.
     unsafe { ChannelObject::destroy(channel) };
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
-    if !channel.is_null() {
-        // SAFETY: the program destroys a channel that it has created, once.
-        unsafe { destroy_channel(channel) };
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_get_cm_event(
-    channel: *mut rdma_event_channel,
-    event: *mut *mut rdma_cm_event,
-) -> c_int {
-    call::number("rdma_get_cm_event", || {
-        if channel.is_null() || event.is_null() {
-            return Err(Refusal::invalid("the channel or the event is NULL"));
-        }
-        // SAFETY: the program passes a channel that it has created.
-        let taken = unsafe { Channel::of(channel) }.take()?;
-        // SAFETY: the program passes the address of a pointer.
-        unsafe { event.write(taken.hand_out()) };
-        Ok(0)
-    })
 }

@@ -5,25 +5,21 @@ use std::sync::Arc;
 
 use adverb_abi::{IBV_QPT_UC, IBV_QPT_XRC_SEND, ibv_ece, rdma_cm_id, rdma_conn_param};
 use adverb_transport::cm::WrongState;
-use adverb_verbs::{AckTimeout, Gid, Psn, Qpn};
+use adverb_verbs::{AckTimeout, Gid, Psn};
 use adverb_wire::cm::{IpCmHeader, Path, RejectReason, Rep, Req, ServiceId, ServiceType, SidrReq};
 
-use super::agent::{self, Agent};
-use super::deliver::is_datagram;
-use super::event::Kind;
+use super::agent::{Agent, random};
 use super::id::{Phase, Shared};
+use super::param::{Wanted, padded, private, with_header};
+use super::path::RATE;
 use super::{address, datagram, qp};
 use crate::call::{self, Refusal};
 use crate::object::lock;
 
-/// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: the most that the device and the peer allow.
-const MAX_DEPTH: u8 = 0xff;
 /// Response timeouts in a REQ: as the manager's own.
 const RESPONSE: u8 = 17;
 /// LIDs do not exist on Ethernet.
 const PERMISSIVE_LID: u16 = 0xffff;
-/// `IBV_RATE_10_GBPS`: the device has no rate of its own.
-const RATE: u8 = 3;
 /// Reason of `rdma_reject_ece`: the vendor option is not supported (12.6.7).
 const REJECT_VENDOR_OPTION: RejectReason = RejectReason(35);
 
@@ -33,102 +29,8 @@ impl From<WrongState> for Refusal {
     }
 }
 
-pub(super) fn timeout(code: u8) -> AckTimeout {
+fn timeout(code: u8) -> AckTimeout {
     AckTimeout::new(code & 0x1f).expect("5 bits make a timeout")
-}
-
-/// The program's parameters of a connection.
-#[derive(Clone, Debug)]
-pub(super) struct Wanted {
-    pub(super) private_data: Vec<u8>,
-    pub(super) responder_resources: u8,
-    pub(super) initiator_depth: u8,
-    pub(super) has_flow_control: bool,
-    pub(super) retry_count: u8,
-    pub(super) rnr_retry_count: u8,
-    pub(super) has_srq: bool,
-    pub(super) qpn: Qpn,
-}
-
-impl Wanted {
-    /// Reads the parameters, with at most `most` bytes of private data. Without parameters `defaults` are taken: what
-    /// this side serves and has outstanding at a time.
-    ///
-    /// # Safety
-    /// `param` is NULL or points to parameters with valid private data; `id` is alive.
-    unsafe fn read(
-        id: *mut rdma_cm_id,
-        param: *const rdma_conn_param,
-        (most, limit, defaults): (usize, u8, (u8, u8)),
-    ) -> Result<Self, Refusal> {
-        // SAFETY: the caller's.
-        unsafe {
-            let own = (*id).qp.as_ref();
-            let param = param.as_ref();
-            let private_data = match param {
-                Some(param) if !param.private_data.is_null() => {
-                    private(param.private_data, param.private_data_len, most)?
-                }
-                _ => Vec::new(),
-            };
-            let depth = |wanted: Option<u8>, default: u8, what: &str| match wanted {
-                None | Some(MAX_DEPTH) => Ok(default.min(limit)),
-                Some(wanted) if wanted <= limit => Ok(wanted),
-                Some(wanted) => Err(Refusal::invalid(format!(
-                    "{what} {wanted} exceeds the device's maximum of {limit}"
-                ))),
-            };
-            let qpn = own.map(|qp| qp.qp_num).or(param.map(|param| param.qp_num));
-            Ok(Wanted {
-                private_data,
-                responder_resources: depth(
-                    param.map(|p| p.responder_resources),
-                    defaults.0,
-                    "responder_resources",
-                )?,
-                initiator_depth: depth(
-                    param.map(|p| p.initiator_depth),
-                    defaults.1,
-                    "initiator_depth",
-                )?,
-                has_flow_control: param.is_some_and(|p| p.flow_control != 0),
-                retry_count: param.map_or(7, |p| p.retry_count.min(7)),
-                rnr_retry_count: param.map_or(7, |p| p.rnr_retry_count.min(7)),
-                has_srq: match own {
-                    Some(qp) => !qp.srq.is_null(),
-                    None => param.is_some_and(|p| p.srq != 0),
-                },
-                qpn: Qpn::new(qpn.unwrap_or(0) & 0xff_ffff).expect("24 bits"),
-            })
-        }
-    }
-}
-
-/// Reads private data.
-///
-/// # Safety
-/// `data` has `length` bytes.
-unsafe fn private(data: *const c_void, length: u8, most: usize) -> Result<Vec<u8>, Refusal> {
-    let length = usize::from(length);
-    if length > most {
-        return Err(Refusal::invalid(format!(
-            "{length} B of private data exceed the maximum of {most} B"
-        )));
-    }
-    Ok(match length {
-        0 => Vec::new(),
-        // SAFETY: the caller's.
-        _ => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) }.to_vec(),
-    })
-}
-
-/// Returns private data behind the header of the IP CM service.
-fn with_header<const N: usize>(header: &IpCmHeader, data: &[u8]) -> [u8; N] {
-    padded(&[&header.to_bytes()[..], data].concat())
-}
-
-pub(super) fn padded<const N: usize>(data: &[u8]) -> [u8; N] {
-    std::array::from_fn(|index| data.get(index).copied().unwrap_or(0))
 }
 
 #[unsafe(no_mangle)]
@@ -146,7 +48,7 @@ unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_par
             )));
         }
         let agent = shared.agent()?;
-        let header = match is_datagram(space) {
+        let header = match space.is_datagram() {
             true => SidrReq::PRIVATE,
             false => Req::PRIVATE,
         };
@@ -162,7 +64,7 @@ unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_par
             wanted.private_data = lock(&shared.state).connect_data.clone();
             wanted.private_data.truncate(most);
         }
-        match is_datagram(space) {
+        match space.is_datagram() {
             true => resolve(&shared, agent, &wanted)?,
             false => request(&shared, agent, &wanted)?,
         }
@@ -189,7 +91,7 @@ fn request(shared: &Arc<Shared>, agent: &'static Agent, wanted: &Wanted) -> Resu
     let (service, header) = service(shared)?;
     // SAFETY: the id is alive.
     let qp_type = unsafe { (*shared.c()).qp_type };
-    let psn = agent::random() & 0xff_ffff;
+    let psn = random() & 0xff_ffff;
     let (class, ack_timeout) = {
         let mut state = lock(&shared.state);
         state.phase = Phase::Connecting;
@@ -273,56 +175,6 @@ fn resolve(shared: &Arc<Shared>, agent: &'static Agent, wanted: &Wanted) -> Resu
     Ok(())
 }
 
-/// Connects the queue pair of an id whose peer has accepted; returns the event for the program. Without a queue pair the
-/// program does it, and calls `rdma_establish`.
-pub(super) fn finish(shared: &Arc<Shared>) -> (Kind, c_int) {
-    // SAFETY: the program takes an event of the id, so the id is alive.
-    let qp = unsafe { (*shared.c()).qp };
-    if qp.is_null() {
-        return (Kind::ConnectResponse, 0);
-    }
-    let connected = qp::connect(shared).and_then(|()| establish(shared));
-    match connected {
-        Ok(()) => (Kind::Established, 0),
-        Err(refusal) => {
-            call::refuse("rdma_get_cm_event", &refusal);
-            if let Ok((agent, conn)) = shared.connection() {
-                let why = (RejectReason::CONSUMER, &[][..]);
-                // The peer may have given up by now.
-                let _ = agent.with(|state, now| state.manager.reject(now, conn, why));
-            }
-            qp::to_error(qp);
-            (Kind::ConnectError, -refusal.errno)
-        }
-    }
-}
-
-fn establish(shared: &Arc<Shared>) -> Result<(), Refusal> {
-    let (agent, conn) = shared.connection()?;
-    agent.with(|state, _| state.manager.establish(conn, &[]))?;
-    let mut state = lock(&shared.state);
-    if state.phase == Phase::Replied {
-        state.phase = Phase::Connected;
-    }
-    Ok(())
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
-    call::number("rdma_establish", || {
-        // SAFETY: the program passes an id.
-        let shared = unsafe { Shared::of(id) }?;
-        // SAFETY: the id is alive.
-        if !unsafe { (*id).qp }.is_null() {
-            return Err(Refusal::invalid(
-                "the id has a queue pair, which is established with the event",
-            ));
-        }
-        establish(&shared)?;
-        Ok(0)
-    })
-}
-
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     call::number("rdma_accept", || {
@@ -334,7 +186,7 @@ unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_para
             (state.space, state.peer)
         };
         let defaults = (peer.responder_resources, peer.initiator_depth);
-        if is_datagram(space) {
+        if space.is_datagram() {
             let limits = (
                 adverb_wire::cm::SidrRep::PRIVATE,
                 agent.max_rd_atom,
@@ -348,7 +200,7 @@ unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_para
         let limits = (Rep::PRIVATE, agent.max_rd_atom, defaults);
         // SAFETY: as above.
         let wanted = unsafe { Wanted::read(id, param, limits) }?;
-        let psn = agent::random() & 0xff_ffff;
+        let psn = random() & 0xff_ffff;
         {
             let mut state = lock(&shared.state);
             state.peer.own_psn = psn;
@@ -394,7 +246,7 @@ fn reject(
     let (shared, data) = unsafe { (Shared::of(id)?, private(data, length, 136)?) };
     let (agent, conn) = shared.connection()?;
     let space = lock(&shared.state).space;
-    match is_datagram(space) {
+    match space.is_datagram() {
         true => datagram::reject(&shared, &data)?,
         false => agent.with(|state, now| state.manager.reject(now, conn, (reason, &data)))?,
     }

@@ -1,34 +1,22 @@
 //! UD services and multicast groups.
 
 use std::ffi::{c_int, c_void};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use adverb_abi::{ibv_ah_attr, ibv_qp, rdma_cm_id, rdma_ud_param};
+use adverb_abi::{rdma_cm_id, rdma_ud_param};
 use adverb_verbs::Qpn;
 use adverb_wire::cm::{ServiceId, SidrRep, SidrStatus};
 
-use super::address;
-use super::connect::{Wanted, padded};
-use super::event::{Event, Kind, Param};
-use super::id::{Phase, Shared};
+use super::address::{self, ah_attr};
+use super::channel::{Event, Param};
+use super::event::Kind;
+use super::id::{Group, Phase, Shared};
+use super::param::{Wanted, padded};
+use super::qp::QKEY;
 use super::verbs;
 use crate::call::{self, Refusal};
 use crate::object::lock;
-
-/// `RDMA_UDP_QKEY`: the queue key of all UD services.
-pub(super) const QKEY: u32 = 0x0123_4567;
-
-/// Returns the address of a host or group.
-pub(super) const fn ah_attr(ip: IpAddr, traffic_class: u8) -> ibv_ah_attr {
-    let mut attr = ibv_ah_attr::zeroed();
-    attr.grh.dgid = address::gid(ip);
-    attr.grh.hop_limit = 64;
-    attr.grh.traffic_class = traffic_class;
-    attr.is_global = 1;
-    attr.port_num = 1;
-    attr
-}
 
 fn answer(
     shared: &Arc<Shared>,
@@ -68,24 +56,6 @@ pub(super) fn accept(shared: &Arc<Shared>, wanted: &Wanted) -> Result<(), Refusa
 /// Refuses a request for a UD service.
 pub(super) fn reject(shared: &Arc<Shared>, data: &[u8]) -> Result<(), Refusal> {
     answer(shared, (SidrStatus::REJECTED, Qpn::default()), data)
-}
-
-/// A multicast group that an id has joined.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Group {
-    ip: IpAddr,
-    is_attached: bool,
-}
-
-impl Group {
-    /// Detaches the queue pair, if it is attached.
-    pub(super) fn leave(&self, qp: *mut ibv_qp) {
-        if self.is_attached && !qp.is_null() {
-            let gid = address::gid(self.ip);
-            // SAFETY: the queue pair is the id's.
-            unsafe { verbs::ibv_detach_mcast(qp, &raw const gid, 0) };
-        }
-    }
 }
 
 fn join(

@@ -9,15 +9,14 @@ use adverb_transport::cm::{CmEvent, ConnId};
 use adverb_units::Time;
 use adverb_verbs::Gid;
 use adverb_wire::cm::{
-    IpCmHeader, PortSpace, RejectReason, Rep, Req, ServiceId, ServiceType, SidrRep, SidrReq,
-    SidrStatus,
+    IpCmHeader, RejectReason, Rep, Req, ServiceId, ServiceType, SidrRep, SidrReq, SidrStatus,
 };
 
+use super::address;
 use super::agent::{Agent, AgentState};
-use super::datagram;
-use super::event::{Event, Kind, Param};
-use super::id::{self, Origin, Phase, Shared};
-use super::qp::Peer;
+use super::channel::{Event, Param};
+use super::event::Kind;
+use super::id::{self, Origin, Peer, Phase, Shared};
 use crate::object::lock;
 
 /// Delivers an event.
@@ -278,16 +277,11 @@ fn sidr_replied(state: &mut AgentState, conn: ConnId, rep: &SidrRep) {
     event.private_data = rep.private_data.to_vec();
     if let Some(remote) = remote.filter(|_| is_valid) {
         event.param = Param::Ud(rdma_ud_param {
-            ah_attr: datagram::ah_attr(remote.ip(), 0),
+            ah_attr: address::ah_attr(remote.ip(), 0),
             qp_num: rep.qpn.get(),
             qkey: rep.qkey,
             ..rdma_ud_param::zeroed()
         });
     }
     shared.push(event);
-}
-
-/// Returns whether a port space carries datagrams.
-pub(super) const fn is_datagram(space: PortSpace) -> bool {
-    matches!(space, PortSpace::Udp | PortSpace::Ipoib)
 }

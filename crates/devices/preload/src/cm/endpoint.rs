@@ -6,10 +6,11 @@ use std::sync::Arc;
 use adverb_abi::{ibv_pd, ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id};
 use adverb_wire::cm::PortSpace;
 
+use super::channel::drop_event;
 use super::event::Kind;
-use super::id::{self, Shared, Template, drop_event};
+use super::id::{self, Shared, Template};
 use super::info::PASSIVE;
-use super::{address, qp, route};
+use super::{address, create, listen, qp, route, srq};
 use crate::call::{self, Refusal};
 use crate::object::lock;
 
@@ -26,7 +27,7 @@ unsafe fn create(
     let space = space
         .ok_or_else(|| Refusal::invalid(format!("invalid port space {:#x}", res.ai_port_space)))?;
     let kinds = (space, res.ai_qp_type as u32);
-    let shared = id::create_for_program(std::ptr::null_mut(), std::ptr::null_mut(), kinds)?;
+    let shared = create::create_for_program(std::ptr::null_mut(), std::ptr::null_mut(), kinds)?;
     // SAFETY: the caller's.
     let prepared = unsafe { prepare(&shared, res, (pd, attr)) };
     if let Err(refusal) = prepared {
@@ -52,7 +53,7 @@ unsafe fn prepare(
         if res.ai_flags & PASSIVE != 0 {
             let source =
                 source.ok_or_else(|| Refusal::invalid("the address to bind is missing"))?;
-            id::bind(shared, source)?;
+            listen::bind(shared, source)?;
             if let Some(attr) = attr.as_ref() {
                 let mut attr = *attr;
                 attr.qp_type = res.ai_qp_type as u32;
@@ -107,7 +108,7 @@ unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     unsafe {
         if let Ok(shared) = Shared::of(id) {
             qp::destroy(id);
-            qp::destroy_srq(id);
+            srq::destroy(id);
             id::destroy(&shared);
         }
     }
@@ -138,7 +139,7 @@ unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdm
             }
             let shared = event.id.clone();
             // Later events come to the id's own channel.
-            id::migrate(&shared, std::ptr::null_mut())?;
+            create::migrate(&shared, std::ptr::null_mut())?;
             let taken = event.hand_out();
             (*shared.c()).event = taken;
             let template = {

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use adverb_abi::{IBV_QPT_RC, IBV_QPT_UD, ibv_context, rdma_addrinfo};
 use adverb_wire::cm::PortSpace;
 
-use super::{address, agent};
+use super::address;
+use super::agents::agents;
 use crate::call::{self, Refusal};
 
 /// `RAI_PASSIVE`, `RAI_NUMERICHOST` and `RAI_FAMILY`.
@@ -184,7 +185,7 @@ unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
     call::pointer("rdma_get_devices", || {
-        let agents = agent::agents()?;
+        let agents = agents()?;
         // The last pointer of the list is NULL.
         let list = allocate::<*mut ibv_context>(agents.len() + 1)?;
         for (index, agent) in agents.iter().enumerate() {

@@ -3,68 +3,30 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
+use super::cq::{create_cqs, destroy_cqs, failed};
+use super::id::{Peer, Phase, Shared};
+use super::{address, verbs, xrc};
+use crate::call::{self, Refusal};
+use crate::convert::mtu_code;
+use crate::object::lock;
 use adverb_abi::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
     IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN,
     IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU,
     IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
     IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTR,
-    IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd,
-    ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr,
-    ibv_srq_init_attr_ex, rdma_cm_id, verbs_context,
+    IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_pd, ibv_qp,
+    ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, rdma_cm_id, verbs_context,
 };
-use adverb_verbs::{Gid, PathMtu};
 
-use super::datagram::{self, QKEY};
-use super::id::{Phase, Shared};
-use super::{verbs, xrc};
-use crate::call::{self, Refusal};
-use crate::convert::mtu_code;
-use crate::object::lock;
+/// `RDMA_UDP_QKEY`: the queue key of all UD services.
+pub(super) const QKEY: u32 = 0x0123_4567;
 
-/// Local ACK timeout unless the program sets it: 67 ms.
-const ACK_TIMEOUT: u8 = 14;
 /// Time after which a peer may repeat a message for which no receive was posted: 0.64 ms.
 const RNR_TIMER: u8 = 12;
 
 /// Smallest `max_inline_data` of a queue pair. Other devices round it up, and rdma_xclient relies on it.
 const MIN_INLINE: u32 = 64;
-
-/// What a queue pair needs to know of its connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Peer {
-    pub(super) gid: Option<Gid>,
-    pub(super) qpn: u32,
-    /// First PSN of this side's packets, which the peer has chosen (12.7.31).
-    pub(super) starting_psn: u32,
-    /// First PSN of the peer's packets, which this side has chosen.
-    pub(super) own_psn: u32,
-    pub(super) mtu: Option<PathMtu>,
-    pub(super) responder_resources: u8,
-    pub(super) initiator_depth: u8,
-    pub(super) retry_count: u8,
-    pub(super) rnr_retry_count: u8,
-    pub(super) traffic_class: u8,
-    pub(super) ack_timeout: u8,
-}
-
-impl Default for Peer {
-    fn default() -> Self {
-        Peer {
-            gid: None,
-            qpn: 0,
-            starting_psn: 0,
-            own_psn: 0,
-            mtu: None,
-            responder_resources: 0,
-            initiator_depth: 0,
-            retry_count: 7,
-            rnr_retry_count: 7,
-            traffic_class: 0,
-            ack_timeout: ACK_TIMEOUT,
-        }
-    }
-}
 
 /// Returns the attributes for a state, with their mask.
 fn attributes(shared: &Shared, state: u32) -> Result<(ibv_qp_attr, u32), Refusal> {
@@ -108,7 +70,7 @@ fn to_rtr(attr: &mut ibv_qp_attr, peer: &Peer, qp_type: u32) -> Result<u32, Refu
         ));
     };
     let ip = std::net::IpAddr::from(gid.0).to_canonical();
-    attr.ah_attr = datagram::ah_attr(ip, peer.traffic_class);
+    attr.ah_attr = address::ah_attr(ip, peer.traffic_class);
     attr.path_mtu = mtu_code(mtu);
     attr.dest_qp_num = peer.qpn;
     attr.rq_psn = peer.own_psn;
@@ -166,73 +128,6 @@ pub(super) fn to_error(qp: *mut ibv_qp) {
     attr.qp_state = IBV_QPS_ERR;
     // SAFETY: the queue pair is an id's. From RESET it does not go there, and has nothing to flush.
     unsafe { verbs::ibv_modify_qp(qp, &raw mut attr, IBV_QP_STATE as c_int) };
-}
-
-/// Returns the error of a function of libibverbs that returned NULL.
-fn failed(what: &str) -> Refusal {
-    let errno = std::io::Error::last_os_error().raw_os_error();
-    Refusal::new(
-        errno.unwrap_or(libc::EINVAL),
-        format!("cannot create {what}"),
-    )
-}
-
-/// Creates completion queues, each with a channel, for those that the program does not give.
-///
-/// # Safety
-/// `id` is alive, and bound to a device.
-unsafe fn create_cqs(
-    id: *mut rdma_cm_id,
-    (send, recv): (Option<u32>, Option<u32>),
-) -> Result<(), Refusal> {
-    // SAFETY: the caller's.
-    unsafe {
-        let context = (*id).verbs;
-        let make = move |depth: u32| {
-            let channel = verbs::ibv_create_comp_channel(context);
-            if channel.is_null() {
-                return Err(failed("a completion channel"));
-            }
-            let depth = depth.max(1) as c_int;
-            let cq = verbs::ibv_create_cq(context, depth, id.cast(), channel, 0);
-            if cq.is_null() {
-                let refusal = failed("a completion queue");
-                verbs::ibv_destroy_comp_channel(channel);
-                return Err(refusal);
-            }
-            Ok((channel, cq))
-        };
-        if let Some(depth) = send {
-            ((*id).send_cq_channel, (*id).send_cq) = make(depth)?;
-        }
-        if let Some(depth) = recv {
-            ((*id).recv_cq_channel, (*id).recv_cq) = make(depth)?;
-        }
-    }
-    Ok(())
-}
-
-/// Destroys the completion queues that were created for an id.
-///
-/// # Safety
-/// `id` is alive, and nothing uses its completion queues.
-unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
-    // SAFETY: the caller's.
-    unsafe {
-        let both = [
-            (&raw mut (*id).send_cq, &raw mut (*id).send_cq_channel),
-            (&raw mut (*id).recv_cq, &raw mut (*id).recv_cq_channel),
-        ];
-        for (cq, channel) in both {
-            // Without a channel the queue is the program's.
-            if !(*channel).is_null() {
-                verbs::ibv_destroy_cq(*cq);
-                verbs::ibv_destroy_comp_channel(*channel);
-            }
-            *cq = std::ptr::null_mut();
-            *channel = std::ptr::null_mut();
-        }
-    }
 }
 
 /// Creates the queue pair of an id by `make`, which gets the completion queues, and moves it to INIT (UD: RTS).
@@ -434,162 +329,6 @@ unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     unsafe {
         if Shared::of(id).is_ok() {
             destroy(id);
-        }
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_create_srq(
-    id: *mut rdma_cm_id,
-    pd: *mut ibv_pd,
-    attr: *mut ibv_srq_init_attr,
-) -> c_int {
-    call::number("rdma_create_srq", || {
-        // SAFETY: the program passes an id, NULL or a protection domain, and attributes.
-        unsafe {
-            let shared = Shared::of(id)?;
-            shared.agent()?;
-            if !(*id).srq.is_null() {
-                return Err(Refusal::invalid("the id has a shared receive queue"));
-            }
-            let domain = if pd.is_null() { (*id).pd } else { pd };
-            if (*id).qp_type == IBV_QPT_XRC_RECV {
-                let attr = attr.as_mut();
-                let attr = attr.ok_or_else(|| Refusal::invalid("the attributes are NULL"))?;
-                create_xrc_srq(id, domain, attr)?;
-                return Ok(0);
-            }
-            let srq = verbs::ibv_create_srq(domain, attr);
-            if srq.is_null() {
-                return Err(failed("a shared receive queue"));
-            }
-            (*id).pd = domain;
-            (*id).srq = srq;
-        }
-        Ok(0)
-    })
-}
-
-/// Creates the XRC shared receive queue of an id, in the XRC domain of the library.
-///
-/// # Safety
-/// `id` is alive and bound to a device, and `pd` is a protection domain.
-unsafe fn create_xrc_srq(
-    id: *mut rdma_cm_id,
-    pd: *mut ibv_pd,
-    attr: &mut ibv_srq_init_attr,
-) -> Result<(), Refusal> {
-    let mut extended = ibv_srq_init_attr_ex {
-        srq_context: attr.srq_context,
-        attr: attr.attr,
-        comp_mask: adverb_abi::IBV_SRQ_INIT_ATTR_TYPE | adverb_abi::IBV_SRQ_INIT_ATTR_PD,
-        srq_type: adverb_abi::IBV_SRQT_XRC,
-        pd,
-        ..ibv_srq_init_attr_ex::zeroed()
-    };
-    // SAFETY: the caller's.
-    unsafe { create_srq_ex(id, &mut extended) }?;
-    attr.attr = extended.attr;
-    Ok(())
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_create_srq_ex(
-    id: *mut rdma_cm_id,
-    attr: *mut ibv_srq_init_attr_ex,
-) -> c_int {
-    call::number("rdma_create_srq_ex", || {
-        // SAFETY: the program passes an id and attributes.
-        unsafe {
-            let attr = attr.as_mut();
-            let attr = attr.ok_or_else(|| Refusal::invalid("the attributes are NULL"))?;
-            create_srq_ex(id, attr)?;
-        }
-        Ok(0)
-    })
-}
-
-/// Creates the shared receive queue of an id. The program may leave out the protection domain and, of an XRC queue, the
-/// XRC domain and the completion queue.
-///
-/// # Safety
-/// `id` is from this library, and the objects in `attr` exist.
-unsafe fn create_srq_ex(
-    id: *mut rdma_cm_id,
-    attr: &mut ibv_srq_init_attr_ex,
-) -> Result<(), Refusal> {
-    use adverb_abi::{
-        IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_XRCD,
-        IBV_SRQT_XRC,
-    };
-    type Create = unsafe extern "C" fn(*mut ibv_context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq;
-    // SAFETY: the caller's.
-    unsafe {
-        let context = Shared::of(id)?.agent()?.context();
-        if !(*id).srq.is_null() {
-            return Err(Refusal::invalid("the id has a shared receive queue"));
-        }
-        if attr.comp_mask & IBV_SRQ_INIT_ATTR_PD == 0 || attr.pd.is_null() {
-            attr.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
-            attr.pd = (*id).pd;
-        }
-        let has_type = attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE != 0;
-        let is_xrc = has_type && attr.srq_type == IBV_SRQT_XRC;
-        if is_xrc && attr.comp_mask & IBV_SRQ_INIT_ATTR_XRCD == 0 {
-            attr.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD;
-            attr.xrcd = xrc::domain(context)?;
-        }
-        let needs_cq = is_xrc && attr.comp_mask & IBV_SRQ_INIT_ATTR_CQ == 0;
-        if needs_cq {
-            create_cqs(id, (None, Some(attr.attr.max_wr)))?;
-            attr.comp_mask |= IBV_SRQ_INIT_ATTR_CQ;
-            attr.cq = (*id).recv_cq;
-        }
-        let place = std::mem::offset_of!(verbs_context, create_srq_ex);
-        let operation = verbs_context::op::<Create>(context, place);
-        let operation = operation.ok_or_else(|| Refusal::unsupported("ibv_create_srq_ex"))?;
-        let srq = operation(context, attr);
-        if srq.is_null() {
-            let refusal = failed("a shared receive queue");
-            if needs_cq {
-                destroy_cqs(id);
-            }
-            return Err(refusal);
-        }
-        if is_xrc {
-            (*id).recv_cq = attr.cq;
-        }
-        (*id).pd = attr.pd;
-        (*id).srq = srq;
-    }
-    Ok(())
-}
-
-/// Destroys the shared receive queue of an id, if it has one.
-///
-/// # Safety
-/// `id` is alive.
-pub(super) unsafe fn destroy_srq(id: *mut rdma_cm_id) {
-    // SAFETY: the caller's.
-    unsafe {
-        let srq: *mut ibv_srq = (*id).srq;
-        if !srq.is_null() {
-            verbs::ibv_destroy_srq(srq);
-            (*id).srq = std::ptr::null_mut();
-            // An XRC queue has the completion queue of receives.
-            if (*id).qp.is_null() {
-                destroy_cqs(id);
-            }
-        }
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
-    // SAFETY: the program passes an id.
-    unsafe {
-        if Shared::of(id).is_ok() {
-            destroy_srq(id);
         }
     }
 }

@@ -1,105 +1,38 @@
 //! Resolves addresses and routes. Both are known at once, but their events come through the channel as the kernel's.
 
 use std::ffi::c_int;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use adverb_abi::{ibv_gid, rdma_cm_id};
-use adverb_verbs::PathMtu;
+use adverb_abi::rdma_cm_id;
 
 use super::address;
-use super::agent::{self, Agent};
+use super::agent::Agent;
+use super::agents::{agents, at};
 use super::event::Kind;
-use super::id::{Phase, Shared, free_port, own_ip, report};
+use super::id::{Phase, Shared};
+use super::listen::free_port;
+use super::path::PathRecord;
 use crate::call::{self, Refusal};
-use crate::convert::mtu_code;
 use crate::object::lock;
-
-/// `struct ibv_sa_path_rec`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(super) struct PathRecord {
-    dgid: ibv_gid,
-    sgid: ibv_gid,
-    dlid: u16,
-    slid: u16,
-    raw_traffic: c_int,
-    flow_label: u32,
-    hop_limit: u8,
-    traffic_class: u8,
-    reversible: c_int,
-    numb_path: u8,
-    pkey: u16,
-    mtu_selector: u8,
-    sl: u8,
-    mtu: u8,
-    rate_selector: u8,
-    rate: u8,
-    packet_life_time_selector: u8,
-    packet_life_time: u8,
-    preference: u8,
-}
-
-impl std::fmt::Debug for PathRecord {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("PathRecord")
-    }
-}
-
-/// Selector of an exact value.
-const EXACTLY: u8 = 2;
-/// `IBV_RATE_10_GBPS`: the device has no rate of its own.
-const RATE: u8 = 3;
-/// 4.096 µs × 2^14.
-const LIFE_TIME: u8 = 14;
-
-impl PathRecord {
-    pub(super) const fn new(
-        agent: &Agent,
-        remote: SocketAddr,
-        (mtu, traffic_class): (PathMtu, u8),
-    ) -> Self {
-        PathRecord {
-            dgid: address::gid(remote.ip()),
-            sgid: address::gid(agent.ip),
-            dlid: 0,
-            slid: 0,
-            raw_traffic: 0,
-            flow_label: 0,
-            hop_limit: 64,
-            traffic_class,
-            reversible: 1,
-            numb_path: 1,
-            pkey: 0xffff,
-            mtu_selector: EXACTLY,
-            sl: 0,
-            mtu: mtu_code(mtu) as u8,
-            rate_selector: EXACTLY,
-            rate: RATE,
-            packet_life_time_selector: EXACTLY,
-            packet_life_time: LIFE_TIME,
-            preference: 0,
-        }
-    }
-}
 
 /// Returns the device that reaches `to`, and the address under which it does.
 fn find(
-    own: Option<std::net::IpAddr>,
+    own: Option<IpAddr>,
     bound: Option<&'static Agent>,
     to: SocketAddr,
 ) -> Result<(&'static Agent, SocketAddr), Refusal> {
     let ip = to.ip().to_canonical();
     let to = SocketAddr::new(ip, to.port());
-    let local = agent::agents()?.iter().find(|agent| agent.ip == ip);
+    let local = agents()?.iter().find(|agent| agent.ip == ip);
     let agent = match (bound, own, local) {
         (Some(agent), ..) => agent,
-        (None, Some(own), _) => agent::at(own)?,
+        (None, Some(own), _) => at(own)?,
         (None, None, Some(agent)) => agent,
-        (None, None, None) if ip.is_loopback() || ip.is_multicast() => agent::agents()?[0],
+        (None, None, None) if ip.is_loopback() || ip.is_multicast() => agents()?[0],
         (None, None, None) => {
             let source = address::source_towards(to);
-            agent::at(source.map_err(Refusal::from)?)?
+            at(source.map_err(Refusal::from)?)?
         }
     };
     // This host is reached at the address of its device, whatever the program calls it.
@@ -132,11 +65,11 @@ pub(super) fn resolve_addr(
             };
             shared.bind_to(agent, (SocketAddr::new(agent.ip, port), Some(to)));
             lock(&shared.state).phase = Phase::AddrResolved;
-            report(shared, Kind::AddrResolved, 0);
+            shared.report(Kind::AddrResolved, 0);
         }
         Err(refusal) => {
             call::refuse("rdma_resolve_addr", &refusal);
-            report(shared, Kind::AddrError, -refusal.errno);
+            shared.report(Kind::AddrError, -refusal.errno);
         }
     }
     Ok(())
@@ -175,9 +108,9 @@ pub(super) fn resolve_route(shared: &Arc<Shared>) -> Result<(), Refusal> {
             "an id that is {phase:?} cannot resolve a route"
         )));
     };
-    shared.set_path(PathRecord::new(agent, remote, (agent.mtu, class)));
+    shared.set_path(PathRecord::new((agent.ip, remote.ip()), (agent.mtu, class)));
     lock(&shared.state).phase = Phase::RouteResolved;
-    report(shared, Kind::RouteResolved, 0);
+    shared.report(Kind::RouteResolved, 0);
     Ok(())
 }
 
@@ -190,4 +123,10 @@ unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int)
         shared.complete()?;
         Ok(0)
     })
+}
+
+/// The addresses of an id as IPs: an unspecified one is its device's.
+fn own_ip(local: Option<SocketAddr>) -> Option<IpAddr> {
+    let ip = local?.ip().to_canonical();
+    (!ip.is_unspecified()).then_some(ip)
 }

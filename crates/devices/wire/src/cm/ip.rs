@@ -54,6 +54,11 @@ impl PortSpace {
             .into_iter()
             .find(|space| space.code() == code)
     }
+
+    /// Returns whether its services carry datagrams.
+    pub const fn is_datagram(self) -> bool {
+        matches!(self, PortSpace::Udp | PortSpace::Ipoib)
+    }
 }
 
 impl ServiceId {

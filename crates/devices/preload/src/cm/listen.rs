@@ -1,0 +1,124 @@
+//! Binds ids to addresses, and listens.
+
+use std::ffi::c_int;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use adverb_abi::rdma_cm_id;
+use adverb_wire::cm::{PortSpace, ServiceId};
+
+use super::address;
+use super::agent::{Agent, random};
+use super::agents::{agents, at};
+use super::id::{Phase, Shared};
+use crate::call::{self, Refusal};
+use crate::object::lock;
+
+/// Binds an id to a local address.
+pub(super) fn bind(shared: &Shared, wanted: SocketAddr) -> Result<(), Refusal> {
+    let (phase, space) = {
+        let state = lock(&shared.state);
+        (state.phase, state.space)
+    };
+    if phase != Phase::New {
+        return Err(Refusal::invalid("the id has an address"));
+    }
+    let is_any = wanted.ip().to_canonical().is_unspecified();
+    let agents = match is_any {
+        true => agents()?.to_vec(),
+        false => vec![at(wanted.ip().to_canonical())?],
+    };
+    let port = match wanted.port() {
+        0 => free_port(&agents, space),
+        port => port,
+    };
+    let service = ServiceId::of(space, port);
+    if wanted.port() != 0 && agents.iter().any(|agent| agent.is_taken(service)) {
+        return Err(Refusal::new(
+            libc::EADDRINUSE,
+            format!("{wanted}: a process listens there"),
+        ));
+    }
+    let local = SocketAddr::new(wanted.ip(), port);
+    match is_any {
+        true => {
+            // SAFETY: the id is alive.
+            unsafe { (*shared.c()).route.addr.src_storage = address::storage(local) };
+            lock(&shared.state).local = Some(local);
+        }
+        false => shared.bind_to(agents[0], (local, None)),
+    }
+    lock(&shared.state).phase = Phase::Bound;
+    Ok(())
+}
+
+/// Returns a random port of the range that Linux uses, for which no process listens.
+pub(super) fn free_port(agents: &[&Agent], space: PortSpace) -> u16 {
+    loop {
+        let port = 32768 + (random() % 28232) as u16;
+        let service = ServiceId::of(space, port);
+        if !agents.iter().any(|agent| agent.is_taken(service)) {
+            return port;
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut libc::sockaddr) -> c_int {
+    call::number("rdma_bind_addr", || {
+        // SAFETY: the program passes an id and a socket address.
+        let (shared, address) = unsafe { (Shared::of(id)?, address::read(addr)?) };
+        bind(&shared, address)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    call::number("rdma_listen", || {
+        // SAFETY: the program passes an id.
+        let shared = unsafe { Shared::of(id) }?;
+        if lock(&shared.state).phase == Phase::New {
+            bind(&shared, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0))?;
+        }
+        listen(&shared, backlog)?;
+        Ok(0)
+    })
+}
+
+/// Backlog if the program asks for none or more, as the kernel's.
+const MAX_BACKLOG: usize = 1024;
+
+fn listen(shared: &Arc<Shared>, backlog: c_int) -> Result<(), Refusal> {
+    let (phase, local, space, bound) = {
+        let state = lock(&shared.state);
+        (state.phase, state.local, state.space, state.agent)
+    };
+    let (Phase::Bound, Some(local)) = (phase, local) else {
+        return Err(Refusal::invalid(format!(
+            "an id that is {phase:?} cannot listen"
+        )));
+    };
+    let backlog = match usize::try_from(backlog) {
+        Ok(n @ 1..=MAX_BACKLOG) => n,
+        _ => MAX_BACKLOG,
+    };
+    let service = ServiceId::of(space, local.port());
+    let agents = match bound {
+        Some(agent) => vec![agent],
+        None => agents()?.to_vec(),
+    };
+    for agent in agents {
+        let listening = agent.listen(service, (shared, backlog));
+        listening.map_err(|error| {
+            let errno = match error.kind() {
+                std::io::ErrorKind::AddrInUse => libc::EADDRINUSE,
+                _ => error.raw_os_error().unwrap_or(libc::EIO),
+            };
+            Refusal::new(errno, format!("cannot listen at {local}: {error}"))
+        })?;
+        lock(&shared.state).services.push((agent, service));
+    }
+    lock(&shared.state).phase = Phase::Listening;
+    Ok(())
+}
