@@ -7,13 +7,14 @@ use adverb_abi::{
     IBV_WC_GRH, ibv_ah, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_pd, ibv_wc,
 };
 use adverb_softnic::SoftAh;
-use adverb_verbs::{Context as _, Gid};
+use adverb_verbs::{AddressVector, Context as _, Gid, Lid, PortNum, TrafficClass};
 
 use crate::call::{self, Refusal};
 use crate::context::Context;
-use crate::convert::address_vector;
 use crate::object::Object;
 use crate::pd::Pd;
+use crate::port::gid_at_lid;
+use crate::settings::settings;
 
 /// Bytes of a global routing header. In RoCE v2 over IPv4 the IP header is in its second half.
 const GRH_LENGTH: usize = 40;
@@ -127,6 +128,38 @@ fn reply_to(
         grh,
         is_global: 1,
         ..attr
+    })
+}
+
+/// Converts the address of a peer. The service level and the static rate have no effect: the first is the priority in
+/// VLAN tags, and the processor sends at its own rate.
+pub(crate) fn address_vector(
+    context: &Context,
+    attr: &ibv_ah_attr,
+) -> Result<AddressVector, Refusal> {
+    let port = PortNum(attr.port_num);
+    let sgid_index = match attr.is_global {
+        0 => 0,
+        _ => attr.grh.sgid_index,
+    };
+    let own = context.gid(attr.port_num.into(), sgid_index.into())?;
+    let (dgid, traffic_class) = if attr.is_global == 0 {
+        let dgid = gid_at_lid(own, attr.dlid).ok_or_else(|| {
+            Refusal::invalid(
+                "without is_global a LID is needed, other than 0, which only IPv4 ports have",
+            )
+        })?;
+        (dgid, 0)
+    } else {
+        // SAFETY: all bytes are a GID.
+        (Gid(unsafe { attr.grh.dgid.raw }), attr.grh.traffic_class)
+    };
+    let address = AddressVector::new(dgid, Lid(0), port);
+    // To its own address a port copies messages, as hardware does, instead of sending packets with a class.
+    let is_copied = dgid == own && settings()?.faults.is_none();
+    Ok(AddressVector {
+        traffic_class: TrafficClass(if is_copied { 0 } else { traffic_class }),
+        ..address
     })
 }
 

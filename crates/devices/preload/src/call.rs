@@ -3,16 +3,16 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ffi::c_int;
-use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
+use adverb_softnic::SettingsError;
 use adverb_verbs::{
     CreateError, McastError, ModifyQpError, ModifySrqError, OpenError, PollError, PostErrorCause,
     RegisterError,
 };
 
-use crate::device::settings;
+use crate::settings::{print, settings};
 
 /// Number of different lines that are remembered, so that each is printed once. After that all are printed.
 const REMEMBERED: usize = 1000;
@@ -64,6 +64,12 @@ fn errno_of(source: &std::io::Error) -> c_int {
 impl From<std::io::Error> for Refusal {
     fn from(error: std::io::Error) -> Self {
         Refusal::of(&error, errno_of(&error))
+    }
+}
+
+impl From<&SettingsError> for Refusal {
+    fn from(error: &SettingsError) -> Self {
+        Refusal::of(error, libc::EINVAL)
     }
 }
 
@@ -220,11 +226,6 @@ pub(crate) fn note(call: &str, text: &str) {
     if printed.len() < REMEMBERED {
         printed.insert(line);
     }
-}
-
-/// Prints a line to stderr. It is lost if stderr is closed.
-pub(crate) fn print(line: &str) {
-    let _ = std::io::stderr().write_all(format!("adverb: {line}\n").as_bytes());
 }
 
 #[cfg(test)]

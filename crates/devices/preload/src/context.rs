@@ -1,23 +1,21 @@
 //! Contexts: opened devices.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
 use adverb_abi::{
-    self as abi, ADVERB_VENDOR, IBV_ATOMIC_GLOB, VERBS_ABI_IS_EXTENDED, ibv_context, ibv_cq,
-    ibv_device, ibv_device_attr, ibv_qp, ibv_srq, verbs_context,
+    self as abi, ADVERB_VENDOR, IBV_ATOMIC_GLOB, ibv_context, ibv_cq, ibv_device_attr, ibv_qp,
+    ibv_srq, verbs_context,
 };
-use adverb_softnic::SoftContext;
-use adverb_verbs::{Context as _, Device as _};
+use adverb_softnic::{SoftContext, SoftXrcd};
+use adverb_verbs::Context as _;
 
-use crate::activity::{self, QpsByNumber};
-use crate::call::{self, Refusal};
+use crate::activity::counts::QpsByNumber;
+use crate::call;
 use crate::device::{Device, text};
-use crate::exit;
-use crate::object::{Object, Table};
-use crate::tables;
-use crate::xrcd::OpenFiles;
+use crate::object::{Object, Table, lock};
 
 /// `IBV_DEVICE_CURR_QP_STATE_MOD`, `IBV_DEVICE_SYS_IMAGE_GUID` and `IBV_DEVICE_RC_RNR_NAK_GEN`.
 const USUAL_CAPS: u32 = 1 << 7 | 1 << 11 | 1 << 12;
@@ -29,6 +27,12 @@ const CAP_FLAGS: u32 = USUAL_CAPS
     | abi::IBV_DEVICE_MEM_MGT_EXTENSIONS;
 /// Protection domains, address handles and groups have no limit except memory.
 const MANY: c_int = 1 << 20;
+
+/// Device and inode of the file of a domain.
+pub(crate) type File = (u64, u64);
+
+/// The domains of files that a context has opened, and how often.
+type OpenFiles = HashMap<File, (SoftXrcd, usize)>;
 
 /// An opened device, behind its `verbs_context`.
 pub(crate) struct Context {
@@ -47,8 +51,26 @@ pub(crate) struct Context {
 
 pub(crate) type ContextObject = Object<verbs_context, Context>;
 
+/// An open context.
+struct Open(*mut verbs_context);
+
+// SAFETY: the list has addresses of contexts, which all threads may use.
+unsafe impl Send for Open {}
+
+static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
+
+/// Adds a context to those that are open.
+pub(crate) fn remember(context: *mut verbs_context) {
+    lock(&OPEN).push(Open(context));
+}
+
+/// Removes a context that is about to be closed.
+pub(crate) fn forget(context: *mut verbs_context) {
+    lock(&OPEN).retain(|open| open.0 != context);
+}
+
 /// Returns the address of the `verbs_context` around an `ibv_context`.
-const fn outer(context: *const ibv_context) -> *const verbs_context {
+pub(crate) const fn outer(context: *const ibv_context) -> *const verbs_context {
     context
         .wrapping_byte_sub(std::mem::offset_of!(verbs_context, context))
         .cast()
@@ -65,35 +87,17 @@ impl Context {
         &unsafe { ContextObject::of(outer(context)) }.own
     }
 
-    fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Refusal> {
-        // SAFETY: the program passes a device of the list.
-        let own = unsafe { Device::of(device) };
-        let soft = own.soft()?.open()?;
-        let mut c = verbs_context::zeroed();
-        tables::fill(&mut c);
-        c.sz = size_of::<verbs_context>();
-        c.context.device = device;
-        c.context.abi_compat = std::ptr::without_provenance_mut(VERBS_ABI_IS_EXTENDED);
-        c.context.num_comp_vectors = 1;
-        let async_events = soft.open_async_events()?;
-        c.context.async_fd = async_events.as_raw_fd();
-        // There are no commands, but programs duplicate the descriptor.
-        c.context.cmd_fd = c.context.async_fd;
-        let context = Context {
-            device: own,
-            soft,
-            async_events,
-            cqs: Mutex::default(),
-            qps: Mutex::default(),
-            srqs: Mutex::default(),
-            xrcds: Mutex::default(),
-            counts: QpsByNumber::default(),
-        };
-        let object = Object::create(c, context);
-        exit::remember(object);
-        activity::opened();
-        // SAFETY: the object is new.
-        Ok(unsafe { &raw mut (*object).context })
+    /// Runs `action` on the contexts that this process has opened and not closed; on none while a thread is opening or
+    /// closing one, because that thread never continues if it belongs to the parent of a fork.
+    pub(crate) fn each_open(mut action: impl FnMut(&Self)) {
+        let Ok(open) = OPEN.try_lock() else { return };
+        for Open(context) in &*open {
+            // SAFETY: contexts are removed from the list before they are closed.
+            let object = unsafe { ContextObject::of(*context) };
+            if object.is_own() {
+                action(&object.own);
+            }
+        }
     }
 
     /// Returns the attributes of the device.
@@ -137,27 +141,6 @@ impl Context {
             ..ibv_device_attr::zeroed()
         }
     }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    forward!(device => ibv_open_device(device));
-    call::pointer("ibv_open_device", || Context::open(device))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    forward!(context => ibv_close_device(context));
-    call::number("ibv_close_device", || {
-        // SAFETY: the program closes a context that it has opened, once.
-        unsafe {
-            let object = outer(context).cast_mut();
-            exit::forget(object);
-            activity::closing(Context::of(context));
-            ContextObject::destroy(object);
-        }
-        Ok(0)
-    })
 }
 
 #[unsafe(no_mangle)]

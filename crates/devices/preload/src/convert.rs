@@ -2,17 +2,11 @@
 
 use adverb_abi::{
     IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_LOCAL_INV, IBV_WC_RDMA_READ,
-    IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, ibv_ah_attr, ibv_wc,
+    IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, ibv_wc,
 };
-use adverb_verbs::{
-    AddressVector, Gid, Lid, PathMtu, PortNum, Qpn, TrafficClass, WcFlags, WcOpcode, WcStatus,
-    WorkCompletion,
-};
+use adverb_verbs::{PathMtu, Qpn, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 
 use crate::call::Refusal;
-use crate::context::Context;
-use crate::device::checked_settings;
-use crate::port::gid_at_lid;
 
 /// Low bits of the service level in completions of datagrams: the IP version of the packet, as mlx5 reports it. The
 /// service level itself is 0, because it is a part of VLAN tags only.
@@ -23,36 +17,14 @@ pub(crate) const fn mtu_code(mtu: PathMtu) -> u32 {
     mtu as u32 + 1
 }
 
-/// Converts the address of a peer. The service level and the static rate have no effect: the first is the priority in
-/// VLAN tags, and the processor sends at its own rate.
-pub(crate) fn address_vector(
-    context: &Context,
-    attr: &ibv_ah_attr,
-) -> Result<AddressVector, Refusal> {
-    let port = PortNum(attr.port_num);
-    let sgid_index = match attr.is_global {
-        0 => 0,
-        _ => attr.grh.sgid_index,
-    };
-    let own = context.gid(attr.port_num.into(), sgid_index.into())?;
-    let (dgid, traffic_class) = if attr.is_global == 0 {
-        let dgid = gid_at_lid(own, attr.dlid).ok_or_else(|| {
-            Refusal::invalid(
-                "without is_global a LID is needed, other than 0, which only IPv4 ports have",
-            )
-        })?;
-        (dgid, 0)
-    } else {
-        // SAFETY: all bytes are a GID.
-        (Gid(unsafe { attr.grh.dgid.raw }), attr.grh.traffic_class)
-    };
-    let address = AddressVector::new(dgid, Lid(0), port);
-    // To its own address a port copies messages, as hardware does, instead of sending packets with a class.
-    let is_copied = dgid == own && checked_settings()?.faults.is_none();
-    Ok(AddressVector {
-        traffic_class: TrafficClass(if is_copied { 0 } else { traffic_class }),
-        ..address
-    })
+/// Checks that a `comp_mask` has only bits of `known`.
+pub(crate) fn check_mask(mask: u32, known: u32) -> Result<(), Refusal> {
+    match mask & !known {
+        0 => Ok(()),
+        unknown => Err(Refusal::invalid(format!(
+            "unknown bits {unknown:#x} of comp_mask"
+        ))),
+    }
 }
 
 /// Returns the code of an opcode (`enum ibv_wc_opcode`).

@@ -7,7 +7,8 @@ use adverb_abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 use adverb_softnic::SoftCq;
 use adverb_verbs::{CompletionQueue as _, Context as _, NotifyOn, WorkCompletion};
 
-use crate::activity::{self, CqCounts};
+use crate::activity;
+use crate::activity::counts::CqCounts;
 use crate::call::{self, Refusal};
 use crate::channel::Channel;
 use crate::context::Context;

@@ -13,8 +13,8 @@ use spin::Yield;
 use spin::mutex::SpinMutex;
 
 use crate::call::{self, Refusal};
+use crate::convert::check_mask;
 use crate::cq::{Cq, CqInit};
-use crate::device_ex::nanoseconds;
 
 /// The fields that programs may ask for. A completion has all others of the header, too, but they are always 0.
 pub(crate) const WC_FLAGS: u64 = abi::IBV_WC_EX_WITH_BYTE_LEN
@@ -27,6 +27,17 @@ pub(crate) const WC_FLAGS: u64 = abi::IBV_WC_EX_WITH_BYTE_LEN
     | TIMES;
 const TIMES: u64 =
     abi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | abi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+
+/// Returns the time of a clock of the system in nanoseconds.
+pub(crate) fn nanoseconds(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is ours; both clocks exist on every Linux.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
 
 /// What an extended completion queue has in addition.
 #[derive(Debug)]
@@ -55,12 +66,7 @@ impl Extended {
             return Err(Refusal::unsupported(reason));
         }
         let masks = abi::IBV_CQ_INIT_ATTR_MASK_FLAGS | abi::IBV_CQ_INIT_ATTR_MASK_PD;
-        let unknown = attr.comp_mask & !masks;
-        if unknown != 0 {
-            return Err(Refusal::invalid(format!(
-                "unknown bits {unknown:#x} of comp_mask"
-            )));
-        }
+        check_mask(attr.comp_mask, masks)?;
         // The queue is thread-safe in any case.
         let flags = abi::IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
         if attr.comp_mask & abi::IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 && attr.flags & !flags != 0 {

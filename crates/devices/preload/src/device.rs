@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use adverb_abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device, ibv_device_ops};
-use adverb_softnic::{NamedDevice, Settings, SettingsError, SoftDevice};
+use adverb_softnic::{NamedDevice, SoftDevice};
 
 use crate::call::{self, Refusal};
 use crate::object::Object;
 use crate::real;
+use crate::settings::settings;
 
 /// A device of the list, behind its C structure.
 #[derive(Debug)]
@@ -57,34 +58,16 @@ impl Device {
     /// Returns the device of the NIC that opening this device opens.
     pub(crate) fn soft(&self) -> Result<SoftDevice, Refusal> {
         let address = self.address;
-        Ok(match checked_settings()?.faults {
+        Ok(match settings()?.faults {
             None => SoftDevice::at(address),
             Some(faults) => SoftDevice::impaired_at(address, faults),
         })
     }
 }
 
-/// Returns the settings of this process, which are read at the first call and do not change afterwards.
-pub(crate) fn settings() -> Result<&'static Settings, &'static SettingsError> {
-    static SETTINGS: OnceLock<Result<Settings, SettingsError>> = OnceLock::new();
-    let read = SETTINGS.get_or_init(|| {
-        let read = Settings::read(|name| std::env::var(name).ok());
-        if let Err(error) = &read {
-            call::print(&error.to_string());
-        }
-        read
-    });
-    read.as_ref()
-}
-
-/// Returns the settings, or the refusal of all calls that need them.
-pub(crate) fn checked_settings() -> Result<&'static Settings, Refusal> {
-    settings().map_err(|error| Refusal::invalid(error.to_string()))
-}
-
 fn entries() -> Result<&'static [Entry], Refusal> {
     static ENTRIES: OnceLock<Vec<Entry>> = OnceLock::new();
-    let settings = checked_settings()?;
+    let settings = settings()?;
     let make = |(index, named)| Entry(make(index, named, settings.address));
     Ok(ENTRIES.get_or_init(|| settings.devices.iter().enumerate().map(make).collect()))
 }

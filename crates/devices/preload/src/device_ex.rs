@@ -9,6 +9,8 @@ use adverb_abi::{
 
 use crate::call::{self, Refusal};
 use crate::context::Context;
+use crate::convert::check_mask;
+use crate::cq_ex::nanoseconds;
 use crate::dm;
 use crate::port::copy_out;
 
@@ -66,27 +68,11 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     call::status("ibv_query_rt_values_ex", || {
         // SAFETY: the program passes the address of the values.
         let values = unsafe { &mut *values };
-        let unknown = values.comp_mask & !IBV_VALUES_MASK_RAW_CLOCK;
-        if unknown != 0 {
-            return Err(Refusal::invalid(format!(
-                "unknown bits {unknown:#x} of comp_mask"
-            )));
-        }
+        check_mask(values.comp_mask, IBV_VALUES_MASK_RAW_CLOCK)?;
         if values.comp_mask != 0 {
             values.raw_clock.tv_sec = 0;
             values.raw_clock.tv_nsec = nanoseconds(libc::CLOCK_MONOTONIC) as i64;
         }
         Ok(())
     })
-}
-
-/// Returns the time of a clock of the system in nanoseconds.
-pub(crate) fn nanoseconds(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is ours; both clocks exist on every Linux.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

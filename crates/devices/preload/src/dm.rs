@@ -7,7 +7,7 @@ use std::sync::Arc;
 use adverb_abi::{IBV_ACCESS_ZERO_BASED, ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
 
 use crate::call::{self, Refusal};
-use crate::domains::check_mask;
+use crate::convert::check_mask;
 use crate::mr::Memory;
 use crate::object::Object;
 

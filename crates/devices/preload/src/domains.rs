@@ -11,6 +11,7 @@ use adverb_abi::{
 };
 
 use crate::call::{self, Refusal};
+use crate::convert::check_mask;
 use crate::object::{Object, Users};
 use crate::pd::Pd;
 
@@ -65,14 +66,4 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         let users = Users::default();
         Ok(Object::create(c, Pd { soft, users }))
     })
-}
-
-/// Checks that a `comp_mask` has only bits of `known`.
-pub(crate) fn check_mask(mask: u32, known: u32) -> Result<(), Refusal> {
-    match mask & !known {
-        0 => Ok(()),
-        unknown => Err(Refusal::invalid(format!(
-            "unknown bits {unknown:#x} of comp_mask"
-        ))),
-    }
 }

@@ -7,15 +7,15 @@
 //! read.
 //!
 //! # Layers
-//! `call` turns results into errno values and catches panics; `object` pairs
-//! a C structure with its Rust object. There is one file per object: `device` (the list), `context` with its
-//! `tables`, `port`, `pd`, `mr`, `channel`, `cq`, `qp`, `srq`, `ah`, `events`. `convert` translates attributes,
-//! requests and completions, `names` has enumerations as text. The extended interface is in `qp_ex` (with `batch`),
-//! `cq_ex`, `srq_ex`, `device_ex` and `domains`; `explain` is about errors that completions report;
+//! `call` turns results into errno values and catches panics; `object` pairs a C structure with its Rust object. There
+//! is one file per object: `device` (the list), `context`, `port`, `pd`, `mr`, `channel`, `cq`, `qp`, `srq`, `ah`,
+//! `events`. `open` opens contexts and fills their `tables`, so it is above all objects. `convert` translates
+//! attributes and completions, `names` has enumerations as text. The extended interface is in `qp_ex` (with `send_ops`
+//! and `batch`), `cq_ex`, `srq_ex`, `device_ex` and `domains`; `explain` is about errors that completions report;
 //! `files` answers for the files of the devices in sysfs and `/dev`; `loading` makes `dlopen("libibverbs.so.1")` open
-//! this library, on x86-64 with glibc. `activity` counts what the program does; `unsupported` has the operations
-//! that the user-space NIC does not have. `real` passes calls for real devices on to the machine's libibverbs. `cm` has
-//! the functions of librdmacm, `rsocket` those of its sockets.
+//! this library, on x86-64 with glibc. `activity` counts what the program does; `unsupported` has the operations that
+//! the user-space NIC does not have. `real` passes calls for real devices on to the machine's libibverbs. `cm` has the
+//! functions of librdmacm, `rsocket` the functions of rsockets.
 //!
 //! # Rules
 //! * No call prints to stdout, ends the process, or unwinds into C: `call` catches panics, and elsewhere Rust aborts
@@ -46,7 +46,6 @@ mod device_ex;
 mod dm;
 mod domains;
 mod events;
-mod exit;
 mod explain;
 mod files;
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
@@ -55,12 +54,15 @@ mod mr;
 mod mw;
 mod names;
 mod object;
+mod open;
 mod pd;
 mod port;
 mod qp;
 mod qp_ex;
 mod rates;
 mod rsocket;
+mod send_ops;
+mod settings;
 mod srq;
 mod srq_ex;
 mod tables;

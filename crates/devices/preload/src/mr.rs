@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::dm::Allocation;
 use crate::object::{Object, lock};
 use crate::pd::Pd;
-use crate::qp::sges;
+use crate::qp::post::sges;
 
 /// Flags that a device may ignore (`IBV_ACCESS_OPTIONAL_RANGE`).
 const OPTIONAL: u32 = 0x3ff0_0000;

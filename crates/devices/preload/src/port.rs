@@ -13,7 +13,7 @@ use adverb_verbs::{Context as _, Gid, PathMtu, PortCaps, PortNum};
 use crate::call::{self, Refusal};
 use crate::context::Context;
 use crate::convert::mtu_code;
-use crate::device::checked_settings;
+use crate::settings::settings;
 
 /// Number of entries of the GID table.
 pub(crate) const GIDS: u32 = 1;
@@ -50,7 +50,7 @@ impl Context {
 
     /// Returns the path MTU of the port: what the interface supports, unless the settings limit it.
     pub(crate) fn mtu(&self, port: &PortCaps) -> Result<PathMtu, Refusal> {
-        let limit = checked_settings()?.mtu.unwrap_or(PathMtu::B4096);
+        let limit = settings()?.mtu.unwrap_or(PathMtu::B4096);
         Ok(port.active_mtu.min(limit))
     }
 

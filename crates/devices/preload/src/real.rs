@@ -18,9 +18,10 @@ use adverb_abi::{
 };
 
 use crate::call::{self, Refusal};
-use crate::device::{self, settings};
+use crate::device;
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 use crate::loading::next_dlopen;
+use crate::settings::settings;
 #[cfg(not(all(target_arch = "x86_64", target_env = "gnu")))]
 use libc::dlopen as next_dlopen;
 

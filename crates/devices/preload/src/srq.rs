@@ -11,7 +11,8 @@ use adverb_abi::{
 use adverb_softnic::SoftSrq;
 use adverb_verbs::{Context as _, SharedReceiveQueue as _, SrqCaps};
 
-use crate::activity::{self, PostCounts};
+use crate::activity;
+use crate::activity::counts::PostCounts;
 use crate::call::{self, Refusal};
 use crate::context::Context;
 use crate::cq::Cq;

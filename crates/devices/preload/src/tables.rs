@@ -2,8 +2,9 @@
 
 use adverb_abi::verbs_context;
 
+use crate::qp::{post, xrc};
 use crate::unsupported as no;
-use crate::{cq, cq_ex, device_ex, dm, domains, mr, mw, port, qp, qp_ex, srq_ex, xrcd};
+use crate::{cq, cq_ex, device_ex, dm, domains, mr, mw, port, qp_ex, srq_ex, xrcd};
 
 /// Fills the tables of a context. Each operation is present.
 pub(crate) fn fill(c: &mut verbs_context) {
@@ -37,7 +38,7 @@ pub(crate) fn fill(c: &mut verbs_context) {
     c.query_device_ex = Some(device_ex::query_device_ex);
     c.ibv_destroy_flow = no::destroy_flow();
     c.ibv_create_flow = no::create_flow();
-    c.open_qp = Some(xrcd::open_qp);
+    c.open_qp = Some(xrc::open_qp);
     c.create_qp_ex = Some(qp_ex::create_qp_ex);
     c.get_srq_num = Some(srq_ex::get_srq_num);
     c.create_srq_ex = Some(srq_ex::create_srq_ex);
@@ -50,9 +51,9 @@ fn fill_context(c: &mut verbs_context) {
     let ops = &mut c.context.ops;
     ops.poll_cq = Some(cq::poll_cq);
     ops.req_notify_cq = Some(cq::req_notify_cq);
-    ops.post_send = Some(qp::post_send);
-    ops.post_recv = Some(qp::post_recv);
-    ops.post_srq_recv = Some(qp::post_srq_recv);
+    ops.post_send = Some(post::post_send);
+    ops.post_recv = Some(post::post_recv);
+    ops.post_srq_recv = Some(post::post_srq_recv);
     ops.alloc_mw = Some(mw::alloc_mw);
     ops.bind_mw = Some(mw::bind_mw);
     ops.dealloc_mw = Some(mw::dealloc_mw);

@@ -1,21 +1,17 @@
-//! XRC domains: `ibv_open_xrcd`, and `ibv_open_qp` for their queue pairs.
+//! XRC domains.
 //!
 //! The domain of a file is the same in all calls with one context. Other processes, and other contexts, that open the
 //! domain of the file have a domain of their own: they can neither open its queue pairs nor take its messages.
 
 use std::ffi::c_int;
 
-use adverb_abi::{
-    self as abi, ibv_context, ibv_qp, ibv_qp_open_attr, ibv_xrcd, ibv_xrcd_init_attr,
-};
+use adverb_abi::{self as abi, ibv_context, ibv_xrcd, ibv_xrcd_init_attr};
 use adverb_softnic::SoftXrcd;
-use adverb_verbs::{QpType, Qpn};
 
 use crate::call::{self, Refusal};
-use crate::context::Context;
-use crate::domains::check_mask;
+use crate::context::{Context, File};
+use crate::convert::check_mask;
 use crate::object::{Object, Users, lock};
-use crate::qp::Qp;
 
 /// An XRC domain, behind its `ibv_xrcd`.
 #[derive(Debug)]
@@ -25,12 +21,6 @@ pub(crate) struct Xrcd {
     pub(crate) users: Users,
     file: Option<File>,
 }
-
-/// Device and inode of the file of a domain.
-type File = (u64, u64);
-
-/// The domains of files that a context has opened, and how often.
-pub(crate) type OpenFiles = std::collections::HashMap<File, (SoftXrcd, usize)>;
 
 type XrcdObject = Object<ibv_xrcd, Xrcd>;
 
@@ -142,46 +132,5 @@ pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
         // SAFETY: the program closes it once, and nothing uses it.
         unsafe { XrcdObject::destroy(xrcd) };
         Ok(())
-    })
-}
-
-/// `ibv_open_qp` of the table.
-pub(crate) unsafe extern "C" fn open_qp(
-    context: *mut ibv_context,
-    attr: *mut ibv_qp_open_attr,
-) -> *mut ibv_qp {
-    call::pointer("ibv_open_qp", || {
-        // SAFETY: the program passes attributes, an open context, and a domain.
-        unsafe {
-            let attr = &*attr;
-            let needed =
-                abi::IBV_QP_OPEN_ATTR_NUM | abi::IBV_QP_OPEN_ATTR_XRCD | abi::IBV_QP_OPEN_ATTR_TYPE;
-            check_mask(attr.comp_mask, needed | abi::IBV_QP_OPEN_ATTR_CONTEXT)?;
-            if attr.comp_mask & needed != needed || attr.xrcd.is_null() {
-                return Err(Refusal::invalid(
-                    "comp_mask needs number, XRC domain and type of the queue pair",
-                ));
-            }
-            let open = Context::of(context);
-            let number = attr.qp_num;
-            if Qpn::new(number).is_some_and(|qpn| !open.soft.numbers(qpn)) {
-                return Err(Refusal::unsupported(format!(
-                    "queue pair {number:#x} belongs to another process or context: \
-                     XRC domains are not shared between them"
-                )));
-            }
-            let known = lock(&open.qps).get(number);
-            let known = known.filter(|qp| {
-                let qp_type = Qp::of(*qp).qp_type;
-                qp_type == QpType::XrcRecv && attr.qp_type == abi::IBV_QPT_XRC_RECV
-            });
-            let is_in = |qp: &*mut ibv_qp| Qp::of(*qp).is_of(&Xrcd::of(attr.xrcd).soft);
-            let first = known.filter(is_in).ok_or_else(|| {
-                Refusal::invalid(format!(
-                    "the XRC domain has no receive queue pair {number:#x}"
-                ))
-            })?;
-            Ok(Qp::reopen(first, attr))
-        }
     })
 }

@@ -13,8 +13,8 @@ use adverb_results::{
 use adverb_softnic::Route;
 use adverb_verbs::{Operation, QpType, SendFlags, SendRequest, WcStatus};
 
-use crate::device::settings;
 use crate::object::lock;
+use crate::settings::settings;
 
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);

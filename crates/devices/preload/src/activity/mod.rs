@@ -4,7 +4,7 @@
 //! `table` prints them for people. This module has the list of all counters of the process. A forked child begins with
 //! an empty list: what it inherits belongs to its parent.
 
-mod counts;
+pub(crate) mod counts;
 mod output;
 mod table;
 
@@ -16,10 +16,9 @@ use adverb_results::{Activity, MemoryActivity};
 use adverb_verbs::{Context as _, Counters};
 
 use crate::context::Context;
-use crate::device::settings;
-use crate::exit;
 use crate::object::lock;
-pub(crate) use counts::{CqCounts, PostCounts, QpCounts, QpFacts, QpsByNumber};
+use crate::settings::settings;
+use counts::{CqCounts, PostCounts, QpCounts, QpFacts, QpsByNumber};
 pub(crate) use output::at_exit;
 
 /// The longest lists of queue pairs and completion queues; the counters of further ones are added up.
@@ -106,7 +105,7 @@ impl Process {
     /// Returns the counters of the UDP ports that are not 0, by device.
     fn port_counters(&self) -> BTreeMap<String, Counters> {
         let mut ports = self.ports.clone();
-        exit::each_open(|context| add(&mut ports, context));
+        Context::each_open(|context| add(&mut ports, context));
         for counters in ports.values_mut() {
             counters.retain(|_, count| *count > 0);
         }

@@ -18,9 +18,8 @@ use adverb_results::{
 use adverb_softnic::{RECORD_VARIABLE, Settings, StatsFormat};
 
 use super::{Process, at_end, process, table};
-use crate::call::print;
-use crate::device::settings;
 use crate::object::lock;
+use crate::settings::{print, settings};
 
 /// Signals that end a program, unless it handles them.
 const SIGNALS: [c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];

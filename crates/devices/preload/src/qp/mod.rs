@@ -1,32 +1,31 @@
 //! Queue pairs: creation, attributes, multicast groups.
 
 mod modify;
-mod post;
+pub(crate) mod post;
+pub(crate) mod xrc;
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use adverb_abi::{
-    IBV_QP_INIT_ATTR_XRCD, IBV_QP_OPEN_ATTR_CONTEXT, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD,
-    IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr,
-    ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_xrcd,
+    IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_cq, ibv_gid,
+    ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_xrcd,
 };
-use adverb_softnic::{SoftQp, SoftXrcd};
+use adverb_softnic::SoftQp;
 use adverb_verbs::{
     Context as _, Gid, Lid, QpCaps, QpInit, QpState, QpType, QueuePair as _, SendFlags,
 };
 
-use crate::activity::{self, QpCounts, QpFacts};
+use crate::activity;
+use crate::activity::counts::{QpCounts, QpFacts};
 use crate::call::{self, Refusal};
 use crate::context::Context;
 use crate::cq::Cq;
 use crate::object::{Object, Unacknowledged, lock};
 use crate::pd::Pd;
-use crate::qp_ex::Extended;
+use crate::send_ops::Extended;
 use crate::srq::Srq;
 use crate::xrcd::Xrcd;
-
-pub(crate) use post::{post_recv, post_send, post_srq_recv, sges};
 
 /// A queue pair, behind its `ibv_qp_ex`, which begins with an `ibv_qp`.
 pub(crate) struct Qp {
@@ -196,87 +195,6 @@ impl Qp {
             lock(&target.opened).push(qp);
         }
         qp
-    }
-
-    /// Creates a receive queue pair of an XRC domain.
-    ///
-    /// # Safety
-    /// `context` is open, and the domain exists.
-    pub(crate) unsafe fn create_xrc_recv(
-        context: *mut ibv_context,
-        attr: &mut ibv_qp_init_attr_ex,
-    ) -> Result<*mut ibv_qp, Refusal> {
-        if attr.comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 || attr.xrcd.is_null() {
-            return Err(Refusal::invalid(
-                "XRC receive queue pairs need an XRC domain, and IBV_QP_INIT_ATTR_XRCD in comp_mask",
-            ));
-        }
-        // SAFETY: the caller's.
-        let (open, xrcd) = unsafe { (Context::of(context), Xrcd::of(attr.xrcd)) };
-        let soft = open.soft.create_xrc_recv_qp(&xrcd.soft)?;
-        attr.cap = c_caps(&soft.caps());
-        let target = Target {
-            xrcd: attr.xrcd,
-            opened: Arc::default(),
-        };
-        let of = (context, attr.qp_context);
-        // SAFETY: the caller's.
-        Ok(unsafe { Self::publish_target(of, soft, (target, no_attributes())) })
-    }
-
-    /// Makes another object of an XRC receive queue pair.
-    ///
-    /// # Safety
-    /// The queue pair and the domain exist.
-    pub(crate) unsafe fn reopen(first: *mut ibv_qp, attr: &ibv_qp_open_attr) -> *mut ibv_qp {
-        // SAFETY: the caller's.
-        unsafe {
-            let own = Qp::of(first);
-            let qp_context = match attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT {
-                0 => std::ptr::null_mut(),
-                _ => attr.qp_context,
-            };
-            let opened = own.xrc.as_ref().map(|target| target.opened.clone());
-            let target = Target {
-                xrcd: attr.xrcd,
-                opened: opened.unwrap_or_default(),
-            };
-            let of = ((*first).context, qp_context);
-            let again = Self::publish_target(of, own.soft.clone(), (target, own.attr.clone()));
-            (*again).state = own.soft.state() as u32;
-            again
-        }
-    }
-
-    /// # Safety
-    /// The context and the domain exist.
-    unsafe fn publish_target(
-        (context, qp_context): (*mut ibv_context, *mut c_void),
-        soft: SoftQp,
-        target: (Target, Arc<Mutex<ibv_qp_attr>>),
-    ) -> *mut ibv_qp {
-        let number = soft.qpn().get();
-        let c = ibv_qp {
-            context,
-            qp_context,
-            handle: number,
-            qp_num: number,
-            state: QpState::Reset as u32,
-            qp_type: IBV_QPT_XRC_RECV,
-            ..ibv_qp::zeroed()
-        };
-        let init = ibv_qp_init_attr::zeroed();
-        // SAFETY: the caller's.
-        unsafe {
-            let open = Context::of(context);
-            let own = (soft, QpType::XrcRecv, &init);
-            Self::publish(open, c, own, Some(target))
-        }
-    }
-
-    /// Whether it is a receive queue pair of an XRC domain.
-    pub(crate) fn is_of(&self, xrcd: &SoftXrcd) -> bool {
-        self.soft.is_of(xrcd)
     }
 
     /// Destroys a queue pair, after its events were acknowledged.

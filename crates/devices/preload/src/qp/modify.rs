@@ -10,9 +10,9 @@ use adverb_verbs::{
 };
 
 use super::{Qp, c_caps};
+use crate::ah::address_vector;
 use crate::call::{self, Refusal};
 use crate::context::Context;
-use crate::convert::address_vector;
 use crate::object::lock;
 
 /// Number of partition keys of the port.

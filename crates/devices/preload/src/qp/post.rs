@@ -17,7 +17,7 @@ use adverb_verbs::{
 use smallvec::SmallVec;
 
 use super::Qp;
-use crate::activity::PostCounts;
+use crate::activity::counts::PostCounts;
 use crate::ah::Ah;
 use crate::call::{self, Refusal};
 use crate::explain;

@@ -5,67 +5,19 @@
 
 use std::ffi::{c_int, c_void};
 
-use adverb_softnic::SoftMr;
 use adverb_units::Bytes;
-use adverb_verbs::{AccessFlags, MemoryRegion as _};
+use adverb_verbs::AccessFlags;
 use libc::{off_t, size_t};
 
+use super::mapping::Mapping;
 use super::pieces::Pieces;
 use super::socket::{Socket, State};
-use super::wire::{Iomap, Target};
+use super::wire::Target;
 use super::{io, table};
 use crate::activity;
 use crate::call::{self, Refusal};
 use crate::context::Context;
 use crate::pd::Pd;
-
-/// A buffer of the program that is registered.
-#[derive(Debug)]
-struct Mapping {
-    addr: u64,
-    length: usize,
-    offset: u64,
-    /// Its entry in the peer's list; `None` if it is for local use only.
-    index: Option<u32>,
-    is_announced: bool,
-    memory: SoftMr,
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        activity::deregistered(self.length);
-    }
-}
-
-/// The buffers that a program has mapped on an rsocket.
-#[derive(Debug, Default)]
-pub(super) struct Iomaps(Vec<Mapping>);
-
-impl Iomaps {
-    /// Returns the next entry to write to the peer's list.
-    pub(super) fn next_change(&mut self) -> Option<(u32, Iomap)> {
-        let pending = |mapping: &&mut Mapping| !mapping.is_announced;
-        let mapping = self.0.iter_mut().find(pending)?;
-        mapping.is_announced = true;
-        let entry = Iomap {
-            offset: mapping.offset,
-            target: Target {
-                addr: mapping.addr,
-                key: mapping.memory.rkey().0,
-                length: mapping.length as u32,
-            },
-        };
-        Some((mapping.index?, entry))
-    }
-
-    pub(super) fn has_changes(&self) -> bool {
-        self.0.iter().any(|mapping| !mapping.is_announced)
-    }
-
-    fn free_index(&self, count: u32) -> Option<u32> {
-        (0..count).find(|index| self.0.iter().all(|m| m.index != Some(*index)))
-    }
-}
 
 fn not_connected() -> Refusal {
     Refusal::new(libc::ENOTCONN, "the rsocket is not connected")
@@ -81,7 +33,7 @@ unsafe fn map(
     prot: c_int,
     offset: off_t,
 ) -> Result<off_t, Refusal> {
-    let id = state.id();
+    let id = state.id;
     let stream = state.stream.as_mut().ok_or_else(not_connected)?;
     let is_remote = prot & libc::PROT_WRITE != 0;
     if prot & !libc::PROT_WRITE != 0 {

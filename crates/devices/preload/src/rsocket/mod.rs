@@ -4,9 +4,10 @@
 //!  rsend ──► Socket ── Stream ── queue pair ═══ peer          rpoll ──► Sleepers
 //!  rconnect ──► Socket ◄── service ◄── events of cm ═══ peer      ▲ wake
 //! ```
-//! `table` has the rsockets by descriptor and key, `socket` their state, `stream` the data path, `service` the thread that
-//! takes the events of connections. `io`, `poll`, `options` and `iomap` have the functions for data, waiting,
-//! options and direct placement; this file has the others. `wire` has what peers exchange, `sizes` the defaults.
+//! `table` has the rsockets by descriptor and key, `socket` their state, `connection` what begins and ends it, `stream`
+//! the data path, `service` the thread that takes the events of connections. `io`, `poll`, `sockopt` and `iomap` have
+//! the functions for data, waiting, options and direct placement; this file has the others. `wire` has what peers
+//! exchange, `sizes` the defaults.
 //!
 //! The functions behave as rsocket(7) promises, and otherwise as those of TCP sockets, with these limits:
 //! * An rsocket is known to these functions only. Others, such as `epoll_ctl`, get a descriptor without events.
@@ -15,10 +16,12 @@
 //!
 //! What peers exchange follows rdma-core: `wire` and `sizes` name the source of each fact.
 
+mod connection;
 mod functions;
 mod io;
 mod iomap;
 mod keepalive;
+mod mapping;
 mod options;
 mod pieces;
 mod poll;
@@ -26,6 +29,7 @@ mod service;
 mod sizes;
 mod sleep;
 mod socket;
+mod sockopt;
 mod stream;
 mod table;
 mod wire;
@@ -35,7 +39,7 @@ use std::net::SocketAddr;
 
 use libc::{sockaddr, socklen_t};
 
-use self::socket::{Phase, Socket};
+use self::socket::Phase;
 use crate::call::{self, Refusal};
 use crate::cm::address;
 
@@ -95,7 +99,7 @@ fn check_kind(domain: c_int, kind: c_int, protocol: c_int) -> Result<(), Refusal
 extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     call::number("rsocket", || {
         check_kind(domain, kind, protocol)?;
-        let socket = Socket::create(domain)?;
+        let socket = service::create(domain)?;
         socket.name().inspect_err(|_| socket.close())
     })
 }

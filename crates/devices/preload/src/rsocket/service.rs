@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use adverb_abi::{rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel};
 
+use super::connection::RESOLVE_MS;
 use super::functions as c;
-use super::socket::{Phase, RESOLVE_MS, Socket, State};
+use super::options::Options;
+use super::socket::{Phase, Socket, State};
 use super::stream::Stream;
 use super::table;
 use super::wire::ConnData;
@@ -24,18 +26,21 @@ const GOODBYE: Duration = Duration::from_secs(1);
 /// Most that the kernel's connection manager accepts, too.
 const RETRIES: u8 = 7;
 
+/// `RDMA_PS_TCP`.
+const PORT_SPACE_TCP: u32 = 0x0106;
+
 /// The channel on which the events of all rsockets arrive.
 #[derive(Debug)]
-pub(super) struct Service(AtomicPtr<rdma_event_channel>);
+struct Service(AtomicPtr<rdma_event_channel>);
 
 impl Service {
-    pub(super) fn channel(&self) -> *mut rdma_event_channel {
+    fn channel(&self) -> *mut rdma_event_channel {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// Starts the thread at the first call.
-pub(super) fn start() -> Result<&'static Service, Refusal> {
+fn start() -> Result<&'static Service, Refusal> {
     static SERVICE: Mutex<Option<&Service>> = Mutex::new(None);
     table::check_not_child()?;
     let mut service = lock(&SERVICE);
@@ -57,6 +62,19 @@ pub(super) fn start() -> Result<&'static Service, Refusal> {
     unsafe { libc::atexit(say_goodbye) };
     *service = Some(started);
     Ok(started)
+}
+
+/// Creates an rsocket with an id of its own.
+pub(super) fn create(family: c_int) -> Result<Arc<Socket>, Refusal> {
+    let service = start()?;
+    let mut id = null_mut();
+    // SAFETY: the channel is the service's, and `id` a place for the pointer. The id is new.
+    unsafe {
+        match c::rdma_create_id(service.channel(), &raw mut id, null_mut(), PORT_SPACE_TCP) {
+            0 => Ok(Socket::of_id(id, family, Options::default())),
+            _ => Err(c::failed("an id")),
+        }
+    }
 }
 
 fn serve(service: &'static Service) {
@@ -210,7 +228,7 @@ unsafe fn accept(state: &mut State, id: *mut rdma_cm_id, data: &ConnData) -> Res
 /// The event is valid, and of the rsocket's id.
 unsafe fn advance(socket: &Arc<Socket>, kind: u32, event: &rdma_cm_event) -> After {
     let mut state = socket.lock();
-    let id = state.id();
+    let id = state.id;
     if id.is_null() {
         return After::Nothing;
     }

@@ -1,10 +1,9 @@
-//! An rsocket: its state, its connection, and how calls wait for it.
+//! An rsocket: its state, and how calls wait for it.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
@@ -16,17 +15,10 @@ use super::options::Options;
 use super::sizes::polling_time;
 use super::sleep::{Sleeper, Sleepers, event_counter};
 use super::stream::Stream;
-use super::{service, table};
+use super::table;
 use crate::call::Refusal;
 use crate::cm::address;
 use crate::object::lock;
-
-/// `RDMA_PS_TCP`.
-const PORT_SPACE_TCP: u32 = 0x0106;
-/// Resolving takes no time, but the functions want a limit.
-pub(super) const RESOLVE_MS: c_int = 2000;
-/// Most connections that wait to be accepted.
-const MAX_BACKLOG: usize = 1024;
 
 /// How far an rsocket has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +38,7 @@ pub(super) enum Phase {
 /// What the lock of an rsocket protects.
 pub(super) struct State {
     pub(super) phase: Phase,
-    id: *mut rdma_cm_id,
+    pub(super) id: *mut rdma_cm_id,
     pub(super) stream: Option<Box<Stream>>,
     pub(super) options: Options,
     /// `SO_ERROR`.
@@ -63,10 +55,6 @@ pub(super) struct State {
 unsafe impl Send for State {}
 
 impl State {
-    pub(super) fn id(&self) -> *mut rdma_cm_id {
-        self.id
-    }
-
     /// Takes the completions of the connection; returns whether there were any.
     pub(super) fn progress(&mut self) -> bool {
         let Some(stream) = &mut self.stream else {
@@ -107,19 +95,6 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Creates an rsocket with an id of its own.
-    pub(super) fn create(family: c_int) -> Result<Arc<Self>, Refusal> {
-        let service = service::start()?;
-        let mut id = null_mut();
-        // SAFETY: the channel is the service's, and `id` a place for the pointer. The id is new.
-        unsafe {
-            match c::rdma_create_id(service.channel(), &raw mut id, null_mut(), PORT_SPACE_TCP) {
-                0 => Ok(Self::of_id(id, family, Options::default())),
-                _ => Err(c::failed("an id")),
-            }
-        }
-    }
-
     /// Creates an rsocket with an id, which is its from now on.
     ///
     /// # Safety
@@ -252,152 +227,6 @@ impl Socket {
             self.sleepers.wake_others();
         }
         Some(fd)
-    }
-
-    pub(super) fn bind(&self, wanted: SocketAddr) -> Result<(), Refusal> {
-        let mut state = self.lock();
-        if state.phase != Phase::New {
-            return Err(Refusal::invalid("the rsocket has an address"));
-        }
-        let mut addr = address::storage(wanted);
-        // SAFETY: the id is alive.
-        if unsafe { c::rdma_bind_addr(state.id, (&raw mut addr).cast()) } != 0 {
-            return Err(Refusal::expected(match c::errno() {
-                libc::ENODEV => libc::EADDRNOTAVAIL,
-                errno => errno,
-            }));
-        }
-        state.phase = Phase::Bound;
-        Ok(())
-    }
-
-    pub(super) fn listen(&self, backlog: c_int) -> Result<(), Refusal> {
-        let mut state = self.lock();
-        match state.phase {
-            Phase::New | Phase::Bound => {}
-            Phase::Listening => return Ok(()),
-            _ => return Err(Refusal::invalid("the rsocket is connected")),
-        }
-        // SAFETY: the id is alive.
-        if unsafe { c::rdma_listen(state.id, backlog) } != 0 {
-            return Err(Refusal::expected(c::errno()));
-        }
-        state.phase = Phase::Listening;
-        Ok(())
-    }
-
-    pub(super) fn accept(&self) -> Result<Arc<Socket>, Refusal> {
-        if self.lock().phase != Phase::Listening {
-            return Err(Refusal::invalid("the rsocket does not listen"));
-        }
-        let child = self.wait(self.blocks(0), |state| match state.phase {
-            Phase::Listening => state.next_accepted().map(Ok),
-            _ => Some(Err(Refusal::expected(libc::EBADF))),
-        })??;
-        child.lock().listener = None;
-        Ok(child)
-    }
-
-    /// Whether another connection may wait to be accepted.
-    pub(super) fn has_room(state: &State) -> bool {
-        state.phase == Phase::Listening && state.queue.len() < MAX_BACKLOG
-    }
-
-    pub(super) fn connect(&self, to: SocketAddr) -> Result<(), Refusal> {
-        let blocks = self.blocks(0);
-        {
-            let mut state = self.lock();
-            match state.phase {
-                Phase::New | Phase::Bound => {}
-                Phase::Connecting if blocks => {}
-                Phase::Connecting => return Err(Refusal::expected(libc::EALREADY)),
-                Phase::Connected => return Err(Refusal::expected(libc::EISCONN)),
-                Phase::Listening => {
-                    return Err(Refusal::new(libc::EOPNOTSUPP, "the rsocket listens"));
-                }
-                Phase::Failed | Phase::Closed => {
-                    return Err(Refusal::invalid(
-                        "connecting has failed: create another rsocket",
-                    ));
-                }
-            }
-            if state.phase != Phase::Connecting {
-                let mut addr = address::storage(to);
-                let addr = (&raw mut addr).cast();
-                // SAFETY: the id is alive; it has a source address if it is bound.
-                let begun = unsafe { c::rdma_resolve_addr(state.id, null_mut(), addr, RESOLVE_MS) };
-                if begun != 0 {
-                    return Err(Refusal::expected(c::errno()));
-                }
-                state.phase = Phase::Connecting;
-            }
-        }
-        let connected = self.wait(blocks, |state| match state.phase {
-            Phase::Connecting => None,
-            Phase::Connected => Some(Ok(())),
-            _ => {
-                let errno = std::mem::take(&mut state.error);
-                Some(Err(Refusal::expected(match errno {
-                    0 => libc::ECONNABORTED,
-                    errno => errno,
-                })))
-            }
-        });
-        match connected {
-            Err(refusal) if refusal.errno == libc::EAGAIN => {
-                Err(Refusal::expected(libc::EINPROGRESS))
-            }
-            other => other?,
-        }
-    }
-
-    /// Ends reading, writing or both.
-    pub(super) fn shut_down(&self, reads: bool, writes: bool) -> Result<(), Refusal> {
-        if self.lock().phase != Phase::Connected {
-            return Err(Refusal::expected(libc::ENOTCONN));
-        }
-        let done = self.wait(self.blocks(0), |state| {
-            let stream = state.stream.as_mut()?;
-            stream
-                .can_control()
-                .then(|| stream.shut_down(reads, writes))
-        });
-        self.sleepers.wake_others();
-        done
-    }
-
-    /// Disconnects, after all that was sent has arrived, and frees what the rsocket has.
-    pub(super) fn close(&self) {
-        let is_open = |state: &State| state.stream.as_ref().is_some_and(|s| s.is_connected);
-        let is_connected = {
-            let state = self.lock();
-            state.phase == Phase::Connected && is_open(&state)
-        };
-        if is_connected {
-            // If a signal interrupts it, the peer learns from the connection manager that the connection has ended.
-            let _ = self.wait(true, |state| {
-                let stream = state.stream.as_mut()?;
-                stream.can_control().then(|| stream.shut_down(true, true))
-            });
-        }
-        let _ = self.wait(true, |state| {
-            let drained = state.stream.as_ref().is_none_or(|s| s.has_drained());
-            (state.phase != Phase::Connected || drained).then_some(())
-        });
-        let (id, stream, queue) = {
-            let mut state = self.lock();
-            state.phase = Phase::Closed;
-            let id = std::mem::replace(&mut state.id, null_mut());
-            (id, state.stream.take(), std::mem::take(&mut state.queue))
-        };
-        self.sleepers.wake_others();
-        drop(stream);
-        queue.iter().for_each(|child| child.close());
-        if !id.is_null() {
-            // SAFETY: the id was the rsocket's, and has no queue pair any more.
-            unsafe { c::rdma_destroy_id(id) };
-        }
-        table::leave(self.key);
     }
 
     /// Returns the local or the remote address; `None` if it has none.

@@ -10,7 +10,7 @@ use adverb_abi::{
 
 use super::super::wire::Message;
 use super::{BATCH, CONTROL_MESSAGE, RECEIVE, Stream};
-use crate::qp;
+use crate::qp::post;
 
 impl Stream {
     /// Posts receives, which have no memory: each takes a message.
@@ -27,7 +27,7 @@ impl Stream {
             }
             let mut bad = null_mut();
             // SAFETY: the queue pair is the id's; the requests live during the call.
-            let status = unsafe { qp::post_recv((*self.id).qp, &raw mut chain[0], &raw mut bad) };
+            let status = unsafe { post::post_recv((*self.id).qp, &raw mut chain[0], &raw mut bad) };
             if status != 0 {
                 self.lose(status);
                 return;
@@ -43,7 +43,7 @@ impl Stream {
         }
         let mut bad = null_mut();
         // SAFETY: the queue pair is the id's; the request and its pieces live during the call.
-        let status = unsafe { qp::post_send((*self.id).qp, &raw mut wr, &raw mut bad) };
+        let status = unsafe { post::post_send((*self.id).qp, &raw mut wr, &raw mut bad) };
         if status != 0 {
             self.lose(status);
         }
