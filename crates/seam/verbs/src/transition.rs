@@ -9,15 +9,9 @@ use crate::qp::QpState::{self, Init, Rtr, Rts, Sqd, Sqe};
 use crate::qp::QpType::{self, Dci, Dct, Rc, Uc, Ud, XrcRecv, XrcSend};
 use crate::qp::{QpAttr, QpAttrMask};
 
-/// A legal transition with its required and optional attributes.
+/// The attributes of a legal transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// Type of the queue pair.
-    pub qp_type: QpType,
-    /// Old state.
-    pub from: QpState,
-    /// New state.
-    pub to: QpState,
     /// Required attributes other than `STATE`.
     pub required: QpAttrMask,
     /// Optional attributes. `CUR_STATE` is allowed, too, in RTR, RTS, SQD and SQE.
@@ -30,174 +24,121 @@ const DATAGRAM_ADDRESSING: M = M::PKEY_INDEX.union(M::PORT).union(M::QKEY);
 const PATH: M = M::AV.union(M::PATH_MTU).union(M::DEST_QPN).union(M::RQ_PSN);
 const MIGRATION: M = M::ALT_PATH.union(M::PATH_MIG_STATE);
 const RETRIES: M = M::TIMEOUT.union(M::RETRY_CNT).union(M::RNR_RETRY);
+/// What a queue pair that sends needs, and one that answers.
+const REQUESTER: M = RETRIES.union(M::SQ_PSN).union(M::MAX_QP_RD_ATOMIC);
+const RESPONDER: M = M::MAX_DEST_RD_ATOMIC.union(M::MIN_RNR_TIMER);
+const MORE_PATH: M = M::ALT_PATH.union(M::ACCESS_FLAGS).union(M::PKEY_INDEX);
 const RC_LIVE: M = M::ACCESS_FLAGS.union(M::MIN_RNR_TIMER).union(MIGRATION);
-const RC_DRAINED: M = RC_LIVE
-    .union(RETRIES)
-    .union(M::PORT)
-    .union(M::PKEY_INDEX)
-    .union(M::AV)
-    .union(M::MAX_QP_RD_ATOMIC)
-    .union(M::MAX_DEST_RD_ATOMIC);
 const UC_LIVE: M = M::ACCESS_FLAGS.union(MIGRATION);
 const UC_DRAINED: M = UC_LIVE.union(M::AV).union(M::PKEY_INDEX);
+const RC_DRAINED: M = UC_DRAINED
+    .union(RETRIES)
+    .union(RESPONDER)
+    .union(M::PORT)
+    .union(M::MAX_QP_RD_ATOMIC);
 
-const fn edge(qp_type: QpType, from: QpState, to: QpState, required: M, optional: M) -> Transition {
-    Transition {
-        qp_type,
-        from,
-        to,
-        required,
-        optional,
+/// The attributes of the transitions of one type of queue pair. Of two, the first are required, the others optional.
+struct Rules {
+    /// Required from RESET to INIT, and optional in INIT.
+    addressing: M,
+    /// From INIT to RTR.
+    to_rtr: (M, M),
+    /// From RTR to RTS.
+    to_rts: (M, M),
+    /// Optional in RTS, and from SQD to RTS.
+    live: M,
+    /// Optional in SQD.
+    drained: M,
+}
+
+impl Rules {
+    const fn of(qp_type: QpType) -> Self {
+        match qp_type {
+            Rc => Rules {
+                addressing: ADDRESSING,
+                to_rtr: (PATH.union(RESPONDER), MORE_PATH),
+                to_rts: (REQUESTER, RC_LIVE),
+                live: RC_LIVE,
+                drained: RC_DRAINED,
+            },
+            Uc => Rules {
+                addressing: ADDRESSING,
+                to_rtr: (PATH, MORE_PATH),
+                to_rts: (M::SQ_PSN, UC_LIVE),
+                live: UC_LIVE,
+                drained: UC_DRAINED,
+            },
+            Ud => Rules {
+                addressing: DATAGRAM_ADDRESSING,
+                to_rtr: (NONE, M::PKEY_INDEX.union(M::QKEY)),
+                to_rts: (M::SQ_PSN, M::QKEY),
+                live: M::QKEY,
+                drained: M::PKEY_INDEX.union(M::QKEY),
+            },
+            // DC as in Linux (drivers/infiniband/hw/mlx5/qp.c): initiators have no peer, targets no RTS.
+            Dci => Rules {
+                addressing: M::PKEY_INDEX.union(M::PORT),
+                to_rtr: (M::PATH_MTU, M::PKEY_INDEX.union(M::AV)),
+                to_rts: (REQUESTER, M::MIN_RNR_TIMER),
+                live: M::MIN_RNR_TIMER,
+                drained: NONE,
+            },
+            Dct => Rules {
+                addressing: ADDRESSING.union(M::QKEY),
+                to_rtr: (M::PATH_MTU.union(M::MIN_RNR_TIMER), M::AV),
+                to_rts: (NONE, NONE),
+                live: NONE,
+                drained: NONE,
+            },
+            // XRC as in Linux (drivers/infiniband/core/verbs.c): each end requires the attributes of its half of RC. The
+            // attributes of the other half are optional, and have no effect: perftest gives all of them to both ends.
+            XrcSend => Rules {
+                addressing: ADDRESSING,
+                to_rtr: (PATH, MORE_PATH.union(RESPONDER)),
+                to_rts: (REQUESTER, UC_LIVE),
+                live: UC_LIVE,
+                drained: UC_DRAINED
+                    .union(RETRIES)
+                    .union(M::PORT)
+                    .union(M::MAX_QP_RD_ATOMIC),
+            },
+            XrcRecv => Rules {
+                addressing: ADDRESSING,
+                to_rtr: (PATH.union(RESPONDER), MORE_PATH),
+                to_rts: (
+                    M::TIMEOUT.union(M::SQ_PSN),
+                    RC_LIVE
+                        .union(M::RETRY_CNT)
+                        .union(M::RNR_RETRY)
+                        .union(M::MAX_QP_RD_ATOMIC),
+                ),
+                live: RC_LIVE,
+                drained: UC_DRAINED.union(RESPONDER).union(M::TIMEOUT).union(M::PORT),
+            },
+        }
     }
 }
 
-/// All transitions except those to RESET and ERR, which are possible from every state and have no
-/// attribute but the state.
-pub const TRANSITIONS: &[Transition] = &[
-    edge(Rc, QpState::Reset, Init, ADDRESSING, NONE),
-    edge(Rc, Init, Init, NONE, ADDRESSING),
-    edge(
-        Rc,
-        Init,
-        Rtr,
-        PATH.union(M::MAX_DEST_RD_ATOMIC).union(M::MIN_RNR_TIMER),
-        M::ALT_PATH.union(M::ACCESS_FLAGS).union(M::PKEY_INDEX),
-    ),
-    edge(
-        Rc,
-        Rtr,
-        Rts,
-        RETRIES.union(M::SQ_PSN).union(M::MAX_QP_RD_ATOMIC),
-        RC_LIVE,
-    ),
-    edge(Rc, Rts, Rts, NONE, RC_LIVE),
-    edge(Rc, Rts, Sqd, NONE, M::EN_SQD_ASYNC_NOTIFY),
-    edge(Rc, Sqd, Rts, NONE, RC_LIVE),
-    edge(Rc, Sqd, Sqd, NONE, RC_DRAINED),
-    edge(Uc, QpState::Reset, Init, ADDRESSING, NONE),
-    edge(Uc, Init, Init, NONE, ADDRESSING),
-    edge(
-        Uc,
-        Init,
-        Rtr,
-        PATH,
-        M::ALT_PATH.union(M::ACCESS_FLAGS).union(M::PKEY_INDEX),
-    ),
-    edge(Uc, Rtr, Rts, M::SQ_PSN, UC_LIVE),
-    edge(Uc, Rts, Rts, NONE, UC_LIVE),
-    edge(Uc, Rts, Sqd, NONE, M::EN_SQD_ASYNC_NOTIFY),
-    edge(Uc, Sqd, Rts, NONE, UC_LIVE),
-    edge(Uc, Sqd, Sqd, NONE, UC_DRAINED),
-    edge(Uc, Sqe, Rts, NONE, M::ACCESS_FLAGS),
-    edge(Ud, QpState::Reset, Init, DATAGRAM_ADDRESSING, NONE),
-    edge(Ud, Init, Init, NONE, DATAGRAM_ADDRESSING),
-    edge(Ud, Init, Rtr, NONE, M::PKEY_INDEX.union(M::QKEY)),
-    edge(Ud, Rtr, Rts, M::SQ_PSN, M::QKEY),
-    edge(Ud, Rts, Rts, NONE, M::QKEY),
-    edge(Ud, Rts, Sqd, NONE, M::EN_SQD_ASYNC_NOTIFY),
-    edge(Ud, Sqd, Rts, NONE, M::QKEY),
-    edge(Ud, Sqd, Sqd, NONE, M::PKEY_INDEX.union(M::QKEY)),
-    edge(Ud, Sqe, Rts, NONE, M::QKEY),
-    // DC as in Linux (drivers/infiniband/hw/mlx5/qp.c): initiators have no peer, targets no RTS.
-    edge(
-        Dci,
-        QpState::Reset,
-        Init,
-        M::PKEY_INDEX.union(M::PORT),
-        NONE,
-    ),
-    edge(Dci, Init, Init, NONE, M::PKEY_INDEX.union(M::PORT)),
-    edge(Dci, Init, Rtr, M::PATH_MTU, M::PKEY_INDEX.union(M::AV)),
-    edge(
-        Dci,
-        Rtr,
-        Rts,
-        RETRIES.union(M::SQ_PSN).union(M::MAX_QP_RD_ATOMIC),
-        M::MIN_RNR_TIMER,
-    ),
-    edge(Dci, Rts, Rts, NONE, M::MIN_RNR_TIMER),
-    edge(Dct, QpState::Reset, Init, ADDRESSING.union(M::QKEY), NONE),
-    edge(Dct, Init, Rtr, M::PATH_MTU.union(M::MIN_RNR_TIMER), M::AV),
-    // XRC as in Linux (drivers/infiniband/core/verbs.c): each end requires the attributes of its half of RC. Those of the
-    // other half are optional, and have no effect: perftest gives all of them to both ends.
-    edge(XrcSend, QpState::Reset, Init, ADDRESSING, NONE),
-    edge(XrcSend, Init, Init, NONE, ADDRESSING),
-    edge(
-        XrcSend,
-        Init,
-        Rtr,
-        PATH,
-        M::ALT_PATH
-            .union(M::ACCESS_FLAGS)
-            .union(M::PKEY_INDEX)
-            .union(M::MAX_DEST_RD_ATOMIC)
-            .union(M::MIN_RNR_TIMER),
-    ),
-    edge(
-        XrcSend,
-        Rtr,
-        Rts,
-        RETRIES.union(M::SQ_PSN).union(M::MAX_QP_RD_ATOMIC),
-        UC_LIVE,
-    ),
-    edge(XrcSend, Rts, Rts, NONE, UC_LIVE),
-    edge(XrcSend, Rts, Sqd, NONE, M::EN_SQD_ASYNC_NOTIFY),
-    edge(XrcSend, Sqd, Rts, NONE, UC_LIVE),
-    edge(
-        XrcSend,
-        Sqd,
-        Sqd,
-        NONE,
-        UC_DRAINED
-            .union(RETRIES)
-            .union(M::PORT)
-            .union(M::MAX_QP_RD_ATOMIC),
-    ),
-    edge(XrcRecv, QpState::Reset, Init, ADDRESSING, NONE),
-    edge(XrcRecv, Init, Init, NONE, ADDRESSING),
-    edge(
-        XrcRecv,
-        Init,
-        Rtr,
-        PATH.union(M::MAX_DEST_RD_ATOMIC).union(M::MIN_RNR_TIMER),
-        M::ALT_PATH.union(M::ACCESS_FLAGS).union(M::PKEY_INDEX),
-    ),
-    edge(
-        XrcRecv,
-        Rtr,
-        Rts,
-        M::TIMEOUT.union(M::SQ_PSN),
-        RC_LIVE
-            .union(M::RETRY_CNT)
-            .union(M::RNR_RETRY)
-            .union(M::MAX_QP_RD_ATOMIC),
-    ),
-    edge(XrcRecv, Rts, Rts, NONE, RC_LIVE),
-    edge(XrcRecv, Rts, Sqd, NONE, M::EN_SQD_ASYNC_NOTIFY),
-    edge(XrcRecv, Sqd, Rts, NONE, RC_LIVE),
-    edge(
-        XrcRecv,
-        Sqd,
-        Sqd,
-        NONE,
-        RC_LIVE
-            .union(M::TIMEOUT)
-            .union(M::PORT)
-            .union(M::PKEY_INDEX)
-            .union(M::AV)
-            .union(M::MAX_DEST_RD_ATOMIC),
-    ),
-];
-
-/// Returns the transition from `from` to `to`, if it is legal.
+/// Returns the transition from `from` to `to`, if it is legal. Transitions to RESET and ERR are possible from every state
+/// and have no attribute but the state.
 pub fn transition(qp_type: QpType, from: QpState, to: QpState) -> Option<Transition> {
-    if matches!(to, QpState::Reset | QpState::Err) {
-        return Some(edge(qp_type, from, to, NONE, NONE));
-    }
-    TRANSITIONS
-        .iter()
-        .find(|t| t.qp_type == qp_type && t.from == from && t.to == to)
-        .copied()
+    let rules = Rules::of(qp_type);
+    let (required, optional) = match (qp_type, from, to) {
+        (_, _, QpState::Reset | QpState::Err) => (NONE, NONE),
+        (Dct, Init, Init) | (Dct, Rtr, Rts) => return None,
+        (Dct | Dci, Rts, Sqd) | (Dct | Dci, Sqd, _) | (Dct, Rts, Rts) => return None,
+        (_, QpState::Reset, Init) => (rules.addressing, NONE),
+        (_, Init, Init) => (NONE, rules.addressing),
+        (_, Init, Rtr) => rules.to_rtr,
+        (_, Rtr, Rts) => rules.to_rts,
+        (_, Rts | Sqd, Rts) => (NONE, rules.live),
+        (_, Rts, Sqd) => (NONE, M::EN_SQD_ASYNC_NOTIFY),
+        (_, Sqd, Sqd) => (NONE, rules.drained),
+        (Uc, Sqe, Rts) => (NONE, M::ACCESS_FLAGS),
+        (Ud, Sqe, Rts) => (NONE, M::QKEY),
+        _ => return None,
+    };
+    Some(Transition { required, optional })
 }
 
 /// Checks that a queue pair in `from` may be modified by `attr` and returns the new state.
@@ -212,8 +153,8 @@ pub fn check_transition(
     check_mask(qp_type, from, (attr.state, attr.cur_state), attr.mask())
 }
 
-/// Checks that a queue pair in `from` may be modified by the attributes `given`, of which `state` and `current` are
-/// the values of `STATE` and `CUR_STATE`; returns the new state.
+/// Checks that a queue pair in `from` may be modified by the attributes `given`; returns the new state. `state` and
+/// `current` are the values of the attributes `STATE` and `CUR_STATE`.
 ///
 /// Without a new state it stays in `from`, which needs a transition from `from` to itself.
 ///
@@ -374,11 +315,20 @@ mod tests {
     }
 
     #[test]
-    fn no_edge_requires_what_it_also_takes_as_optional_and_none_stands_twice() {
-        for (i, t) in TRANSITIONS.iter().enumerate() {
-            assert!((t.required & t.optional).is_empty(), "{t:?}");
-            let twin = |u: &Transition| (u.qp_type, u.from, u.to) == (t.qp_type, t.from, t.to);
-            assert!(!TRANSITIONS[i + 1..].iter().any(twin), "{t:?}");
+    fn no_attribute_is_both_required_and_optional() {
+        for qp_type in [Rc, Uc, Ud, Dci, Dct, XrcSend, XrcRecv] {
+            for (from, to) in QpState::ALL
+                .into_iter()
+                .flat_map(|from| QpState::ALL.map(|to| (from, to)))
+            {
+                let Some(t) = transition(qp_type, from, to) else {
+                    continue;
+                };
+                assert!(
+                    (t.required & t.optional).is_empty(),
+                    "{qp_type} {from} {to}: {t:?}"
+                );
+            }
         }
     }
 }

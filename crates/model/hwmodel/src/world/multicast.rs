@@ -21,9 +21,7 @@ impl Fabric {
         group: Gid,
         events: &mut EventQueue,
     ) -> Result<(), McastError> {
-        McastError::check(self.qps[index].qp_type, group)?;
-        self.change_groups(index, events);
-        let members = self.groups.entry(group).or_default();
+        let members = self.change_group(index, group, events)?;
         if !members.contains(&index) {
             members.push(index);
         }
@@ -37,9 +35,7 @@ impl Fabric {
         group: Gid,
         events: &mut EventQueue,
     ) -> Result<(), McastError> {
-        McastError::check(self.qps[index].qp_type, group)?;
-        self.change_groups(index, events);
-        let members = self.groups.entry(group).or_default();
+        let members = self.change_group(index, group, events)?;
         let before = members.len();
         members.retain(|member| *member != index);
         match members.len() < before {
@@ -55,13 +51,21 @@ impl Fabric {
         }
     }
 
-    /// The running role gives the NIC the command to attach or detach a queue pair, and waits for it.
-    fn change_groups(&mut self, index: QpIndex, events: &mut EventQueue) {
-        let machine = self.qps[index].machine;
-        let host = &mut self.machines[machine];
+    /// The running role gives the NIC the command to attach or detach a queue pair, and waits for it. Returns the
+    /// members of the group.
+    fn change_group(
+        &mut self,
+        index: QpIndex,
+        group: Gid,
+        events: &mut EventQueue,
+    ) -> Result<&mut Vec<QpIndex>, McastError> {
+        let qp = &self.qps[index];
+        McastError::check(qp.qp_type, group)?;
+        let host = &mut self.machines[qp.machine];
         events.clock.busy(host.cpu.syscall_ns);
         let done = host.command(events.clock.now());
         events.clock.busy_until(done);
+        Ok(self.groups.entry(group).or_default())
     }
 
     /// Sends a datagram to the members of a group.
