@@ -62,7 +62,7 @@ impl fmt::Display for TcpAddress {
 impl FromStr for TcpAddress {
     type Err = String;
 
-    /// Reads what stands behind `tcp@`.
+    /// Reads what follows `tcp@`.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Ok(ip) = text.parse() {
             let (ip, port) = (Some(ip), 0);

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use adverb_host::{MAX_FRAME, Wire, WireError};
 use rustix::event::PollFd;
 
-use super::MAX_SESSIONS;
-use super::crowd::{Holder, Sender};
+use super::crowd::{Holder, MAX_SESSIONS, Sender};
 use super::desk::Place;
-use super::session::Session;
+use super::session::{Link, Session};
 use crate::catalog::Catalog;
 use crate::control::{Connection, Frame, Greeting, MAX_GREETING, ToAgent, ToCaller, Visit};
 use crate::event::{Event, Log};
@@ -28,8 +27,6 @@ const REQUEST_GRACE: Duration = Duration::from_secs(3);
 const SESSION_PATIENCE: Duration = Duration::from_secs(10);
 /// Timeout for a refused caller to close the connection.
 const FAREWELL: Duration = Duration::from_secs(1);
-
-pub(super) type Link = Connection<ToCaller, ToAgent>;
 
 pub(super) struct Caller {
     from: SocketAddr,

@@ -8,6 +8,9 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 
+/// Maximum number of sessions; more callers wait until one ends or gives way.
+pub(super) const MAX_SESSIONS: usize = 64;
+
 /// One sender: an IPv4 address, or the IPv6 network of a host, which can use all of its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sender(IpAddr);

@@ -25,10 +25,10 @@ use crate::device::DeviceChoice;
 use crate::event::{Event, Log};
 use crate::interrupt::Interrupt;
 use crate::place::Pinning;
-use caller::{Caller, Link};
-use crowd::{Holder, counts, first_out};
+use caller::Caller;
+use crowd::{Holder, MAX_SESSIONS, counts, first_out};
 use desk::Desk;
-use session::Session;
+use session::{Link, Session};
 
 /// Maximum number of connections before their session; more wait in the listening socket.
 const MAX_CALLERS: usize = 256;
@@ -40,8 +40,6 @@ const RESPITE: Duration = Duration::from_secs(1);
 /// The log mentions a crowd of callers once in this time.
 const CROWD_NOTE: Duration = Duration::from_secs(60);
 
-/// Maximum number of sessions; more callers wait until one ends or gives way.
-const MAX_SESSIONS: usize = 64;
 /// Maximum number of callers that wait for a session; more are refused.
 const MAX_WAITING: usize = 64;
 
@@ -330,7 +328,10 @@ impl Server {
             match self.desk.admit(visit, caller.reached_at()) {
                 Ok(place) => {
                     if let Some(at) = yielding {
-                        self.callers.extend(self.sessions.swap_remove(at).evict());
+                        let evicted = self.sessions.swap_remove(at).evict();
+                        let with = (self.catalog, self.log);
+                        self.callers
+                            .extend(evicted.map(|(link, from)| Caller::refused(link, from, with)));
                         self.served += 1;
                     }
                     self.sessions.extend(caller.welcome(place));

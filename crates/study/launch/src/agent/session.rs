@@ -7,11 +7,12 @@ use adverb_verbs::RoleId;
 use adverb_workload::{Cause, Role, RoleError};
 use rustix::event::PollFd;
 
-use super::caller::{Caller, Link};
 use super::crowd::Holder;
 use super::desk::Place;
 use crate::catalog::Catalog;
-use crate::control::{Frame, PATIENCE, RunNumber, RunOrder, ToAgent, ToCaller, Trouble};
+use crate::control::{
+    Connection, Frame, PATIENCE, RunNumber, RunOrder, ToAgent, ToCaller, Trouble,
+};
 use crate::device::DeviceChoice;
 use crate::event::{Event, Log};
 use crate::local::{End, LocalRoles, Output, RoleEnded};
@@ -25,6 +26,9 @@ use crate::text::one_line;
 const FRAMES_PER_TURN: usize = 256;
 /// A session keeps its place for at least this time after its beginning and after each run.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// A connection to a caller.
+pub(super) type Link = Connection<ToCaller, ToAgent>;
 
 pub(super) struct Session {
     connection: Link,
@@ -137,7 +141,7 @@ impl Session {
                 self.has_more = false;
                 break;
             };
-            self.heed(frame, &taken)?;
+            self.handle(frame, &taken)?;
         }
         if !self.connection.is_congested() {
             self.attend()?;
@@ -145,7 +149,7 @@ impl Session {
         Ok(self.connection.keep_up(&ToCaller::Alive, self.patience())?)
     }
 
-    fn heed(
+    fn handle(
         &mut self,
         frame: Frame<ToAgent>,
         taken: &impl Fn() -> Vec<u32>,
@@ -303,16 +307,15 @@ impl Session {
         }));
     }
 
-    /// Ends the session because another caller needs its place; `None` if its caller is gone.
-    pub(super) fn evict(mut self) -> Option<Caller> {
+    /// Ends the session because another caller needs its place; returns its connection, `None` if its caller is gone.
+    pub(super) fn evict(mut self) -> Option<(Link, SocketAddr)> {
         let idle = self.idle_since.elapsed().as_secs();
         let name = &self.name;
         (self.log)(Event::Note(format!(
             "{name}: idle for {idle} s: session ended, because another client needs its place"
         )));
         self.connection.say(&ToCaller::Evicted).ok()?;
-        let with = (self.catalog, self.log);
-        Some(Caller::refused(self.connection, self.from, with))
+        Some((self.connection, self.from))
     }
 
     /// Notifies the caller that this agent ends.
