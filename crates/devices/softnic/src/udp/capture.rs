@@ -18,9 +18,7 @@ use adverb_wire::ipv4::{self, Ipv4};
 use adverb_wire::ipv6::Ipv6;
 use adverb_wire::pcap::{LinkType, PcapWriter};
 
-use super::rx_batch::ReceivedDatagram;
-use super::socket::Remote;
-use super::tx_batch::unseen;
+use super::packet::{ReceivedDatagram, Remote, unseen};
 
 /// Environment variable with the path of the file.
 pub const CAPTURE_VARIABLE: &str = "ADVERB_PCAP";
@@ -32,7 +30,7 @@ const TTL: u8 = 64;
 /// Creates an empty capture, or empties an existing one.
 ///
 /// # Errors
-/// Those of the file system.
+/// The file cannot be created or written.
 pub fn create_capture(path: &Path) -> io::Result<()> {
     write_header(&File::create(path)?)
 }
@@ -85,7 +83,7 @@ impl Capture {
         })))
     }
 
-    /// Adds sent packets of `segment` bytes, of which the last may be shorter.
+    /// Adds sent packets of `segment` bytes. The last one may be shorter.
     pub(super) fn sent(
         &self,
         (from, to): (SocketAddr, Remote),

@@ -11,10 +11,10 @@ use adverb_wire::ipv4::{Fragmentation, Unseen};
 use adverb_wire::{Packet, grh};
 
 use super::address::socket_of;
-use super::datagrams::{DatagramLink, Target, receive_grh};
+use super::datagrams::{DatagramLink, receive_grh};
 use super::groups::Groups;
 use super::host::Endpoint;
-use super::socket::Remote;
+use super::packet::{Remote, Target};
 use crate::shm::layout::qp_index;
 
 /// Set in the names of address handles that the UDP port stores. Other handles are named by their protection domain,

@@ -5,7 +5,6 @@
 //!
 //! Sources: IBTA vol. 1, 9.8.3 (UD); annex A17.4.5.2 (the first 40 bytes of a receive over IPv4).
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use adverb_transport::{
@@ -13,34 +12,15 @@ use adverb_transport::{
     UdDestination, UdQp,
 };
 use adverb_verbs::{PathMtu, Psn, QpState, WcStatus};
-use adverb_wire::frame::{Addresses, Flow};
+use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::{self, Ipv4, Unseen};
 use adverb_wire::ipv6::Ipv6;
 use adverb_wire::{Packet, UnknownOpcode, grh, udp};
 
 use super::host::Endpoint;
-use super::socket::Remote;
+use super::packet::Target;
 use crate::shm::datagram_ring::{GrhSource, Message};
 use crate::shm::notify::Urgency;
-
-/// The destination of a packet, as the socket and the ICRC need it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
-    pub(super) to: Remote,
-    pub(super) flow: Flow,
-}
-
-impl Target {
-    /// Makes the target for packets from `own`. `None` if the addresses are of two IP versions.
-    pub(super) fn new(own: SocketAddr, to: Remote) -> Option<Self> {
-        let flow = Flow {
-            addresses: Addresses::of(own.ip(), to.to.ip())?,
-            source_port: own.port(),
-            destination_port: to.to.port(),
-        };
-        Some(Target { to, flow })
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct DatagramLink {

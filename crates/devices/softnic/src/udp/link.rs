@@ -14,10 +14,10 @@ use adverb_verbs::{
     QpAttr, QpState, QpType, SendFlags, SendRequest, Srqn, WcOpcode, WcStatus, WrId,
 };
 
-use super::datagrams::Target;
 use super::delayed_ack::{Caller, DelayedAck};
 use super::host::Endpoint;
 use super::memory::{Reach, Regions};
+use super::packet::Target;
 use super::transport::{ConnectedTransport, LocalEnd};
 use super::tx_batch::{Room, TxBatch};
 use crate::shm::copy::gather_inline;

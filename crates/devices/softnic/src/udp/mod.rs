@@ -37,6 +37,7 @@ mod link;
 mod mailbox;
 mod memory;
 mod message_header;
+mod packet;
 mod rx_batch;
 mod socket;
 mod totals;

@@ -1,13 +1,12 @@
 //! Receives datagrams: one GRO buffer per system call.
 //!
-//! The kernel joins packets of one flow and one length, the last of which may be shorter, and reports this length
-//! (the segment size). So cutting the buffer at multiples of it gives the packets that were sent.
+//! The kernel joins packets of one flow and one length, and reports this length (the segment size). The last packet may
+//! be shorter. So cutting the buffer at multiples of the segment size gives the packets that were sent.
 
 use std::net::SocketAddr;
 
-use adverb_wire::frame::{Addresses, Flow};
-
 use super::faults::{Route, ip_header};
+use super::packet::ReceivedDatagram;
 use super::socket::{LONGEST, Received, RoceSocket};
 
 /// A receive buffer: the datagrams of the last call.
@@ -19,37 +18,9 @@ pub(super) struct RxBatch {
     at: SocketAddr,
 }
 
-/// A received datagram.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReceivedDatagram<'a> {
-    pub(super) from: SocketAddr,
-    /// The local address, or a multicast group's.
-    pub(super) to: SocketAddr,
-    /// Index in its GRO buffer.
-    pub(super) place: u16,
-    pub(super) bytes: &'a [u8],
-}
-
 impl Route for ReceivedDatagram<'_> {
     fn ip_header(&self) -> usize {
         ip_header(self.from)
-    }
-}
-
-impl ReceivedDatagram<'_> {
-    /// Returns the flow. `None` if its addresses are of two IP versions.
-    pub(super) fn flow(&self) -> Option<Flow> {
-        Some(Flow {
-            addresses: Addresses::of(self.from.ip(), self.to.ip())?,
-            source_port: self.from.port(),
-            destination_port: self.to.port(),
-        })
-    }
-
-    /// Returns a datagram with the same addresses and other contents.
-    #[cfg(feature = "testing")]
-    pub(super) const fn with_bytes<'a>(&self, bytes: &'a [u8]) -> ReceivedDatagram<'a> {
-        ReceivedDatagram { bytes, ..*self }
     }
 }
 

@@ -35,6 +35,7 @@ use super::address::interface_index;
 use super::capture::{Capture, Numbering};
 use super::filter;
 use super::message_header::{Control, EMPTY, SocketName, header};
+use super::packet::Remote;
 use crate::shm::fork::Withheld;
 
 /// Requested size of the socket's buffers in bytes: room for a burst from every peer.
@@ -57,13 +58,6 @@ const MEMORY_INFO: usize = 9;
 enum Checksums {
     All,
     None,
-}
-
-/// A peer's socket, and the traffic class of the packets to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Remote {
-    pub(super) to: SocketAddr,
-    pub(super) class: TrafficClass,
 }
 
 /// A UDP socket at one address.

@@ -1,6 +1,6 @@
 //! The transmit batch: consecutive packets to one peer are sent by one system call (GSO).
 //!
-//! The kernel cuts a batch into packets of one length, the last of which may be shorter. So a longer packet begins
+//! The kernel cuts a batch into packets of one length; only the last packet may be shorter. So a longer packet begins
 //! another batch, and a shorter one ends the batch. The IP identification of a packet, which its ICRC covers, is its
 //! index in the batch. If the kernel refuses a batch (an interface that does not compute checksums cannot segment it),
 //! the packets are sent one by one, with identification 0 and therefore with other ICRCs.
@@ -12,22 +12,13 @@ use std::sync::Arc;
 use adverb_transport::{PACKET_SPACE, PacketBuffer};
 use adverb_verbs::Impairment;
 use adverb_wire::icrc;
-use adverb_wire::ipv4::{Fragmentation, Unseen};
 
-use super::datagrams::Target;
 use super::faults::{FaultInjector, Route, Verdict, ip_header};
+use super::packet::{Target, unseen};
 use super::socket::{MAX_SEGMENTS, RoceSocket, is_refusal, refuses_gso};
 
 /// Maximum length of a batch in bytes: an IP packet without its headers.
 const MOST: usize = (1 << 16) - 256;
-
-/// Returns the fields of the IP header that the ICRC covers and a socket does not see.
-pub(super) fn unseen(identification: u16) -> Unseen {
-    Unseen {
-        identification,
-        fragmentation: Fragmentation::Forbidden,
-    }
-}
 
 impl Route for Target {
     fn ip_header(&self) -> usize {

@@ -81,7 +81,7 @@ pub(super) struct Driver {
     /// Counters of destroyed queue pairs.
     past: Totals,
     #[cfg(feature = "testing")]
-    pub(super) receive_faults: Option<FaultInjector<super::rx_batch::ReceivedDatagram<'static>>>,
+    pub(super) receive_faults: Option<FaultInjector<super::packet::ReceivedDatagram<'static>>>,
 }
 
 impl Driver {

@@ -10,12 +10,12 @@ use adverb_wire::mad;
 use super::Driver;
 use crate::shm::layout::qp_index;
 use crate::udp::address::{ip_of, socket_of};
-use crate::udp::datagrams::{Outgoing, Target};
+use crate::udp::datagrams::Outgoing;
 use crate::udp::host::Endpoint;
 use crate::udp::link::{Link, send_work};
 use crate::udp::mailbox;
 use crate::udp::memory::Regions;
-use crate::udp::socket::Remote;
+use crate::udp::packet::{Remote, Target};
 use crate::udp::tx_batch::Room;
 
 impl Driver {

@@ -18,9 +18,9 @@ use crate::udp::host::Host;
 use crate::udp::link::Link;
 use crate::udp::mailbox;
 use crate::udp::memory::Regions;
-use crate::udp::rx_batch::{ReceivedDatagram, RxBatch};
+use crate::udp::packet::{ReceivedDatagram, unseen};
+use crate::udp::rx_batch::RxBatch;
 use crate::udp::socket::RoceSocket;
-use crate::udp::tx_batch::unseen;
 
 /// Maximum number of receive calls per turn, so that arriving packets starve neither sending nor the program.
 const CALLS: usize = 32;

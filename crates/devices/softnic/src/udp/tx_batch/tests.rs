@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use adverb_verbs::TrafficClass;
 
 use super::*;
+use crate::udp::packet::Remote;
 use crate::udp::rx_batch::RxBatch;
-use crate::udp::socket::Remote;
 
 /// How long to wait for packets of the loopback device.
 const PATIENCE: Duration = Duration::from_secs(60);
