@@ -100,7 +100,7 @@ pub(crate) fn uverbs(name: &str) -> String {
 /// Returns the devices.
 pub(crate) fn devices() -> impl Iterator<Item = &'static Device> {
     let entries = entries().unwrap_or_default();
-    // SAFETY: the pointers are those of the device list.
+    // SAFETY: the pointers are in the device list, whose devices are never freed.
     entries.iter().map(|entry| unsafe { Device::of(entry.0) })
 }
 

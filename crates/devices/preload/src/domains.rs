@@ -1,7 +1,7 @@
 //! Thread domains and parent domains.
 //!
-//! Objects are thread-safe with or without a thread domain, so it has no effect. A parent domain stands for the
-//! protection domain that it was made of: regions and queue pairs of both belong together.
+//! Objects are thread-safe with or without a thread domain, so it has no effect. A parent domain is another name of the
+//! protection domain that it was created from: regions and queue pairs of both belong together.
 
 use std::ffi::c_int;
 

@@ -367,7 +367,7 @@ unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
         match next(path, mode) {
             -1 => match instead(path) {
                 None => -1,
-                // The bits of the mode are those of a permission.
+                // `mode` has the bits of a permission.
                 Some(entry) if mode & !(entry.mode() as c_int & 0o7) == 0 => 0,
                 Some(_) => {
                     set_errno(libc::EACCES);

@@ -103,7 +103,7 @@ impl Memory {
         self.create_in(pd, None)
     }
 
-    /// The same; the region keeps the device memory of which it is a part.
+    /// The same for a part of device memory, which the region keeps alive.
     pub(crate) fn create_in(
         &self,
         pd: *mut ibv_pd,

@@ -117,7 +117,7 @@ impl Unacknowledged {
 /// Objects of a context by their number in events.
 pub(crate) struct Table<C>(HashMap<u32, *mut C>);
 
-// SAFETY: the table has addresses only; whoever follows one upholds the conditions of `Object::of`.
+// SAFETY: the table has addresses only; the code that follows one upholds the conditions of `Object::of`.
 unsafe impl<C> Send for Table<C> {}
 
 impl<C> Default for Table<C> {

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-/// A code, its multiple of 2.5 Gb/s (`None` if it is no multiple), and its Mb/s.
+/// A code, its multiple of 2.5 Gb/s (`None` if it is not a multiple), and its Mb/s.
 const RATES: &[(c_int, Option<c_int>, c_int)] = &[
     (2, Some(1), 2500),
     (3, Some(4), 10000),

@@ -1,4 +1,4 @@
-//! Real devices: those of the machine's own libibverbs, next to ours.
+//! Real devices, which the machine's own libibverbs serves, next to ours.
 //!
 //! If the kernel has RDMA devices, the library that this one replaces is loaded when the program first asks for the
 //! device list, and its devices follow ours. Their contexts, and the objects made with them, belong to that library. A

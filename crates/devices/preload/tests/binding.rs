@@ -65,7 +65,7 @@ const LATER: &str = "ibv_alloc_dmah ibv_dealloc_dmah ibv_reg_mr_ex ibv_dm_export
     ibv_alloc_buf ibv_free_buf ibv_reg_buf_mr rdma_query_addrinfo rdma_resolve_addrinfo rdma_write_cm_event";
 
 /// Conversions of the kernel's structures, which are public by name only, for rdma-core's other libraries. They need no
-/// device, so programs use those of rdma-core.
+/// device, so programs use rdma-core's.
 const CONVERSIONS: &str = "ibv_copy_ah_attr_from_kern ibv_copy_path_rec_from_kern ibv_copy_path_rec_to_kern \
     ibv_copy_qp_attr_from_kern";
 

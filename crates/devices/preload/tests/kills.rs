@@ -126,7 +126,7 @@ fn bystander(place: &Place<'_>) -> Process {
     process
 }
 
-/// A process whose slot is next to those of the others' removes the files of the dead.
+/// Starts a process, which takes a new slot and removes the files of dead processes.
 fn next_process(place: &Place<'_>) {
     let process = place.start((0, 0));
     process.line();

@@ -42,7 +42,7 @@ fn answer(
     Ok(())
 }
 
-/// Tells the requester the queue pair of a UD service. This side gets no event.
+/// Sends the requester the number of the queue pair of a UD service. This side gets no event.
 pub(super) fn accept(shared: &Arc<Shared>, wanted: &Wanted) -> Result<(), Refusal> {
     answer(
         shared,

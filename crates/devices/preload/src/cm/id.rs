@@ -237,7 +237,7 @@ impl Shared {
         lock(&self.state).path = Some(record);
     }
 
-    /// Tells the program that an operation has ended.
+    /// Adds the event of an operation that has ended.
     pub(super) fn report(self: &Arc<Self>, kind: Kind, status: c_int) {
         self.push(Event::new(kind, status, self));
     }

@@ -1,4 +1,4 @@
-//! `SO_KEEPALIVE`: a thread that asks peers for a sign of life, so that a connection to a host that has vanished ends.
+//! `SO_KEEPALIVE`: a thread that sends keepalive messages, so that a connection ends when the peer's host is gone.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use super::socket::Socket;
 use super::table;
 use crate::cm::agent::block_signals;
 
-/// Interval at which rsockets are looked for whose time has come.
+/// Interval at which the thread looks for rsockets that have been idle for long enough.
 const CHECK: Duration = Duration::from_secs(1);
 
 /// Starts the thread at the first call.
@@ -26,8 +26,8 @@ pub(super) fn start() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Asks the peer of an rsocket, if nothing has arrived for the time of its option. If it does not answer, the device
-/// reports an error, which ends the connection.
+/// Sends the peer a keepalive message if nothing has arrived for `TCP_KEEPIDLE` seconds. If the peer does not acknowledge
+/// it, the device reports an error, which ends the connection.
 fn ask(socket: &Socket) {
     let mut state = socket.lock();
     let any = state.progress();

@@ -9,7 +9,7 @@
 //! the functions for data, waiting, options and direct placement; this file has the others. `wire` has what peers
 //! exchange, `sizes` the defaults.
 //!
-//! The functions behave as rsocket(7) promises, and otherwise as those of TCP sockets, with these limits:
+//! The functions behave as rsocket(7) promises, and otherwise as the functions of TCP sockets do, with these limits:
 //! * An rsocket is known to these functions only. Others, such as `epoll_ctl`, get a descriptor without events.
 //! * A child process has no use of its parent's rsockets.
 //! * Datagrams (`SOCK_DGRAM`) are refused.

@@ -10,7 +10,7 @@ use super::sizes::Sizes;
 /// Value of `TCP_KEEPIDLE` in seconds, unless the program sets it.
 const KEEP_IDLE: c_int = 7200;
 
-/// The options that a program has set. An accepted rsocket begins with those of the one that listens.
+/// The options that a program has set. An accepted rsocket begins with the options of its listener.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) sizes: Sizes,
@@ -37,7 +37,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns after which silence the peer is asked for a sign of life.
+    /// Returns the idle time after which a keepalive message is sent; `None` if the option is off.
     pub(super) fn keep_alive_after(&self) -> Option<Duration> {
         let idle = Duration::from_secs(self.keep_idle.unsigned_abs().into());
         self.keeps_alive.then_some(idle)

@@ -13,7 +13,7 @@ pub(super) struct Pieces<'a> {
 
 impl<'a> Pieces<'a> {
     /// # Safety
-    /// While it exists, the pieces are memory that the calls of `copy_to` may read or those of `copy_from` may write.
+    /// While it exists, the pieces are memory that `copy_to` may read if it is called, and that `copy_from` may write.
     pub(super) unsafe fn new(list: &'a [iovec]) -> Self {
         let left = list.iter().map(|piece| piece.iov_len).sum();
         Pieces { list, at: 0, left }
@@ -68,7 +68,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Copies `length` bytes from `from` to the next places, of which there are as many.
+    /// Copies `length` bytes from `from` to the next places. At least `length` places are left.
     ///
     /// # Safety
     /// `from` has them.

@@ -326,8 +326,8 @@ fn failure(kind: u32, status: c_int) -> c_int {
     }
 }
 
-/// Ends the connections of a process that exits without closing them, as the kernel does with those of TCP: data that is
-/// in flight arrives, and the peers read to the end of it.
+/// Ends the connections of a process that exits without closing them, as the kernel does for TCP: data in flight still
+/// arrives, and the peers can read all of it.
 extern "C" fn say_goodbye() {
     if table::check_not_child().is_err() {
         return;

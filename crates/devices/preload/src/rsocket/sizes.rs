@@ -1,7 +1,7 @@
 //! Sizes of an rsocket's queues and buffers: the defaults, the files in which an administrator sets others, and their
 //! bounds.
 //!
-//! The defaults and the bounds are those of `librdmacm/rsocket.c` in rdma-core, the names of the files those of rsocket(7).
+//! Defaults and bounds are from `librdmacm/rsocket.c` in rdma-core, the names of the files from rsocket(7).
 
 use std::sync::OnceLock;
 use std::time::Duration;

@@ -43,11 +43,11 @@ pub(super) struct State {
     pub(super) options: Options,
     /// `SO_ERROR`.
     pub(super) error: c_int,
-    /// Connections to accept, of which those in [`Phase::Connecting`] are not complete.
+    /// Connections to accept. A connection in [`Phase::Connecting`] is not complete.
     pub(super) queue: VecDeque<Arc<Socket>>,
     /// The key of the rsocket that listens, for a connection that was not accepted.
     pub(super) listener: Option<usize>,
-    /// When it last heard from the peer or asked for a sign of life.
+    /// When it last received something from the peer, or sent a keepalive message.
     pub(super) asked: Instant,
 }
 

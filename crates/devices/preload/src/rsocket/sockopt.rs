@@ -1,7 +1,7 @@
 //! `rsetsockopt`, `rgetsockopt` and `rfcntl`.
 //!
-//! The options are those of rsocket(7), and those of TCP that need nothing but a value. Others are refused with
-//! `ENOPROTOOPT`, as the kernel does.
+//! Supported are the options of rsocket(7), and options of TCP whose value can be kept without effect. Others are refused
+//! with `ENOPROTOOPT`, as the kernel does.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ const OPTION_TOS: c_int = 0;
 
 /// Value of `TCP_MAXSEG`, as librdmacm's without a path: the segments of a stream are not visible.
 const MAX_SEGMENT: c_int = 2048;
-/// Options of which the value is only kept. rsockets send without delay, and addresses are reusable once no rsocket
+/// Options whose value is kept but has no effect. rsockets send without delay, and addresses are reusable once no rsocket
 /// listens there.
 const KEPT: &[(c_int, c_int)] = &[
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),

@@ -1,7 +1,7 @@
 //! The rsockets of the process, by descriptor for the program, and by key for the events of their ids.
 //!
-//! A connection that was not accepted has no descriptor. So the descriptor of an accepted rsocket is as new as that of a
-//! TCP socket would be: librspreload.so of rdma-core 44 opens its own before, and expects it to be the lower one.
+//! A connection gets its descriptor when it is accepted, as with TCP. librspreload.so of rdma-core 44 opens a descriptor
+//! of its own before it accepts, and expects that to be the lower one.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;

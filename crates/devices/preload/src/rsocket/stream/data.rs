@@ -146,7 +146,7 @@ impl Stream {
         }
     }
 
-    /// Tells the peer that this side sends no more data, or neither sends nor receives. The caller has checked that there
+    /// Notifies the peer that this side sends no more data, or neither sends nor receives. The caller has checked that there
     /// is room for the message.
     pub(in crate::rsocket) fn shut_down(&mut self, reads: bool, writes: bool) {
         let has_written = self.writes;
@@ -171,8 +171,8 @@ impl Stream {
         }
     }
 
-    /// Tells the peer the buffers that were mapped since the last call, as many as there is room for; returns whether
-    /// that were all.
+    /// Announces the buffers that were mapped since the last call to the peer, as many as there is room for; returns
+    /// whether all were announced.
     pub(in crate::rsocket) fn announce_iomaps(&mut self) -> bool {
         while self.can_send()
             && let Some((index, entry)) = self.iomaps.next_change()

@@ -5,10 +5,11 @@
 //!                                                                                           │
 //!   targets ◄── RDMA WRITE with immediate data: a half that is free again, and credits ◄────┘
 //! ```
-//! Each side writes to the other's receive buffer, of which it knows one or two halves, its *targets*. It uses a target up
-//! before it begins the next. The receiver announces a half when it is free again, by writing an entry to the list of targets
-//! in the sender's memory. A data message also takes a receive request of the peer, for which it needs a credit; messages
-//! without data do not, and there is additional room in the receive queue for them.
+//! Each side writes to the other's receive buffer. The buffer has two halves; the sender may write to the halves that the
+//! receiver has announced, its *targets*, and fills one before it begins the next. When a half is free again, the receiver
+//! announces it by writing an entry to the list of targets in the sender's memory. A data message also consumes a receive
+//! request of the peer, for which the sender needs a credit. Messages without data need no credit: the receive queue has
+//! additional room for them.
 //!
 //! All memory of a connection is one region: receive buffer, send buffer, list of targets, list of iomap entries.
 //!
@@ -37,12 +38,12 @@ use super::wire::{ByteOrder, ConnData, Iomap, Message, TARGETS, Target};
 use crate::channel::Channel;
 use crate::cq::{self, Cq};
 
-/// Bytes of the first data message of a call, and of the longest. Longer messages follow shorter ones, so that the receiver
-/// begins to copy early (`RS_OLAP_START_SIZE`, `RS_MAX_TRANSFER`).
+/// Lengths in bytes of the first data message of a call and of the longest. Messages grow, so that the receiver begins to
+/// copy early (`RS_OLAP_START_SIZE`, `RS_MAX_TRANSFER`).
 const TRANSFER: (usize, usize) = (2048, 65536);
 /// Number of completions that are taken, and of receives that are posted, at a time.
 const BATCH: usize = 16;
-/// Receive requests for messages that need no credit: as many as the peer can have sent since this side looked.
+/// Receive requests for messages that need no credit: the maximum that the peer may have sent since this side polled.
 const SPARE_RECEIVES: u32 = 2 * CONTROL;
 
 /// `wr_id` of receives, and of requests for messages without data. Requests with data have its length in the send buffer.
@@ -131,8 +132,8 @@ impl Stream {
         }
     }
 
-    /// Takes over what the peer has told. The first half of the receive buffer was in the private data; the first entry
-    /// that is written to a list of targets is the second.
+    /// Takes over the peer's private data, which have its lists and the first half of its receive buffer. That half is the
+    /// first target, so this side begins to write the peer's list at its second entry.
     pub(super) fn set_peer(&mut self, data: &ConnData) {
         self.order = data.order;
         self.peer = PeerLists {
@@ -278,16 +279,16 @@ impl Stream {
         true
     }
 
-    /// Takes over targets that the peer has written. It writes an entry only after the target before was used up, and
-    /// before the message that is being handled, or before the next one. An entry that it is still writing has no key and
-    /// no length.
+    /// Takes over targets that the peer has written. The peer writes an entry only after the previous target in this place
+    /// was used up, and sends a message after writing, so no entry is overlooked. An entry that is not completely written
+    /// has no key and no length.
     fn look_at_targets(&mut self) {
         for index in 0..TARGETS {
             if self.targets[index].length != 0 {
                 continue;
             }
             let offset = (index * Target::SIZE) as u64;
-            // The second word is written last, so it is read first: if it is there, the first is, too.
+            // The peer writes the second word last, so it is read first: if it has arrived, the first has, too.
             let word = |n: u64| {
                 let at = (self.lists_at() + offset + 8 * n) as usize;
                 // SAFETY: the word is in the stream's memory, which is aligned to pages as the buffers are.
@@ -326,7 +327,7 @@ impl Stream {
         self.disconnected();
     }
 
-    /// Whether it knows what the peer has told.
+    /// Whether it has the peer's private data.
     pub(super) fn has_peer(&self) -> bool {
         self.peer.targets.length != 0
     }
