@@ -94,7 +94,7 @@ impl Progress {
     }
 }
 
-/// Expected time of the remaining runs, in seconds, corrected by the duration of those that ended.
+/// Returns the expected time of the remaining runs, in seconds, scaled by how long the ended runs took.
 fn remaining(expected: &[f64], done: usize, elapsed: f64) -> f64 {
     let (before, after) = expected.split_at(done.min(expected.len()));
     let (before, after): (f64, f64) = (before.iter().sum(), after.iter().sum());

@@ -175,8 +175,8 @@ fn the_model_gives_equal_figures_for_equal_commands() {
     }
 }
 
-/// A closed loop's threads once waited 119 ns for a request of which their rate said 850 ns. (`ping` and `blast`:
-/// `workload/tests/little.rs`.)
+/// A closed loop's threads once waited 119 ns for a request, where their rate was one request in 850 ns. (`ping` and
+/// `blast`: `workload/tests/little.rs`.)
 #[test]
 fn requests_in_flight_are_rate_times_latency() {
     const CLIENTS: &str = "--clients 3 --outstanding 4 --device model:connect_ib --duration 5ms";

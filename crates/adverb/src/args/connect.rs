@@ -55,7 +55,7 @@ Examples:
   adverb connect --device verbs+cm:mlx5_0 --peer 10.0.0.2  by rdma_cm"
 )]
 pub(crate) struct ConnectArgs {
-    /// Connections, all of which exist at the same time, 1 to 1000
+    /// Connections that exist at the same time, 1 to 1000
     #[arg(long, value_name = "N", default_value = "100", value_parser = count::<u32, _>(1..=1000))]
     pub(crate) connections: u32,
 

@@ -35,14 +35,14 @@ pub(super) struct Planned {
     pub(super) at: At,
     /// All cells of the study.
     pub(super) cells: Vec<CellSpec>,
-    /// Ids of those that this invocation was asked for.
+    /// Ids of the cells that this invocation measures.
     pub(super) asked: HashSet<String>,
-    /// Passes over them; `None` for a single one that holds all repetitions.
+    /// Passes over the cells; `None` for a single pass with all repetitions.
     pub(super) numbers: Vec<Option<u32>>,
 }
 
-/// Returns the plan of each device: all figures on the first one and on models, which take seconds, and those that
-/// compare devices on the others.
+/// Returns the plan of each device. The first device and models, which take seconds, measure all figures; other devices
+/// only the figures that compare devices.
 ///
 /// # Errors
 /// No figure that was asked for can be measured on a device.
@@ -126,7 +126,7 @@ fn planned(
     Ok((planned, plan.unfilled))
 }
 
-/// Returns the figures that compare devices, of these or, if there are none, of all.
+/// Returns those of `figures` that compare devices; if `figures` is empty, all figures that do.
 fn that_compare(figures: &[FigureId]) -> Vec<FigureId> {
     let compares = |id: &FigureId| id.figure().compares_devices();
     match figures.is_empty() {
@@ -135,7 +135,7 @@ fn that_compare(figures: &[FigureId]) -> Vec<FigureId> {
     }
 }
 
-/// Returns the figures and panels that were typed, by themselves or by their study; empty for all.
+/// Returns the figures and panels that `--only` or `--study` names; empty for all.
 ///
 /// # Errors
 /// A figure is not one of the study.

@@ -158,7 +158,7 @@ impl verbs_context {
     /// (`verbs_get_ctx_op`); `None` if the library or the driver does not have it.
     ///
     /// # Safety
-    /// `context` is a live context of libibverbs; `offset` is that of a member of type `Option<F>`,
+    /// `context` is a live context of libibverbs; `offset` is the offset of a member of type `Option<F>`,
     /// `F` being a function pointer.
     pub unsafe fn op<F>(context: *mut ibv_context, offset: usize) -> Option<F> {
         // SAFETY: the context is live.
@@ -168,7 +168,7 @@ impl verbs_context {
         let outer = context
             .cast::<u8>()
             .wrapping_sub(std::mem::offset_of!(verbs_context, context));
-        // SAFETY: an extended context lies in a verbs_context, of which `sz` bytes up to its end
+        // SAFETY: an extended context is the end of a verbs_context, whose last `sz` bytes
         // exist; the size is stored right before the context.
         let size = unsafe {
             *outer

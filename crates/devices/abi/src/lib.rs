@@ -8,7 +8,7 @@
 //! The mirroring macros also list every structure, member and constant ([`LAYOUTS`],
 //! [`CONSTANTS`]), and `tests/layout.rs` holds these lists against the installed headers.
 //!
-//! Quantities are those of the headers: bytes, indices, codes. Members whose comment in C says
+//! Quantities have the units of the headers: bytes, indices, codes. Members whose comment in C says
 //! `__be32` and the like are in network byte order here, too.
 
 #![allow(unsafe_code, reason = "an all-zero structure of C is made here")]

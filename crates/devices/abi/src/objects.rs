@@ -264,7 +264,7 @@ mirror! {
 /// reach them.
 ///
 /// # Safety
-/// `context` is that of a live object of libibverbs.
+/// `context` is the context of a live object of libibverbs.
 #[inline]
 pub unsafe fn ops<'a>(context: *const ibv_context) -> &'a ibv_context_ops {
     // SAFETY: the caller's; the table is part of the context and is not changed after opening.

@@ -133,7 +133,7 @@ impl TcpConnection {
         }
     }
 
-    /// Limits later blocking calls to `part`, at least a microsecond: 0 is no limit.
+    /// Limits later blocking calls to `part`, at least a microsecond: 0 would mean no limit.
     fn limit(&self, which: Timeout, part: Span) -> Result<(), WaitError> {
         let last = match which {
             Timeout::Recv => &self.receive_timeout,

@@ -61,7 +61,7 @@ impl SystemCalls {
         })
     }
 
-    /// Returns the number of system calls except for those of this function.
+    /// Returns the number of system calls except those that this function makes.
     pub(crate) fn count(&self) -> Result<u64, NotCounted> {
         let mut count = [0; 8];
         self.reads.set(self.reads.get() + 1);

@@ -490,7 +490,7 @@ impl SoftContext {
     /// Opens an XRC domain (`ibv_open_xrcd`).
     ///
     /// # Errors
-    /// There are too many completion queues, of which it needs one, or there is no memory for it.
+    /// The domain needs a completion queue: there are too many, or there is no memory for it.
     pub fn open_xrcd(&self) -> Result<SoftXrcd, CreateError> {
         SoftXrcd::new(self.alloc_pd()?)
     }
@@ -511,7 +511,7 @@ impl SoftContext {
         xrcd.create_srq(pd, caps, cq)
     }
 
-    /// Creates a receive queue pair of an XRC domain. Send queue pairs are created as those of other types.
+    /// Creates a receive queue pair of an XRC domain. Send queue pairs are created by `create_qp`, like other types.
     ///
     /// # Errors
     /// There are too many queue pairs, there is no memory for one, or the domain belongs to another context.

@@ -61,7 +61,7 @@ pub(crate) fn atomic(
     let (kind, operands) = match operation {
         Operation::CompareSwap(_, c) => (COMPARE_SWAP, [c.expected, c.new]),
         Operation::FetchAdd(_, addend) => (FETCH_ADD, [addend, 0]),
-        other => unreachable!("{other:?} is no atomic operation"),
+        other => unreachable!("{other:?} is not an atomic operation"),
     };
     let _buffer = lock(&port.errand_buffer);
     let errand = Errand {

@@ -606,8 +606,7 @@ impl Port {
     /// Before this process sleeps: asks peers to wake its engine when they post a receive.
     pub(crate) fn prepare_to_sleep(&self) {
         if self.has_pending() {
-            // The lock of a send queue comes before that of the list, so it must not be taken while the list is
-            // locked.
+            // A send queue is locked before the list, so it must not be locked while the list is.
             let waiting = self.pending.lock().clone();
             waiting.iter().for_each(|qp| qp.ask_for_wake());
             self.drive();

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `ADVERB_RUN_ADDRESS` | IP address of the devices | `127.0.0.1` |
 //! | `ADVERB_RUN_DEVICES` | names, comma-separated, each with an address of its own if `NAME=ADDRESS` | `adverb0` |
-//! | `ADVERB_RUN_MTU` | largest path MTU of the ports, in bytes | that of the interface |
+//! | `ADVERB_RUN_MTU` | largest path MTU of the ports, in bytes | the interface's |
 //! | `ADVERB_RUN_FAULTS` | injected faults: an [`Impairment`] in JSON | none |
 //! | `ADVERB_RUN_STATS` | `table` or `json`: print at the end what the program did | nothing |
 //! | `ADVERB_RUN_RECORD` | folder for a record of what each process did | none |
@@ -194,7 +194,7 @@ impl FromStr for NamedDevice {
             None => (text, None),
         };
         let is_valid = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-        // The name is also that of a directory.
+        // A directory has the name, too.
         let is_name = (1..=MAX_NAME).contains(&name.len()) && !matches!(name, "." | "..");
         if !is_name || !name.chars().all(is_valid) {
             return Err(ParseDeviceError::Name(name.to_owned()));

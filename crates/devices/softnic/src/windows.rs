@@ -285,8 +285,8 @@ impl MrEntry {
         self.pd.load(Ordering::Relaxed) == pd | WINDOW
     }
 
-    /// Invalidates a key for the peer of queue pair `qpn` in domain `pd`: that of a type 2 window which serves this
-    /// queue pair. Returns false if it is no such key.
+    /// Invalidates a key for the peer of queue pair `qpn` in domain `pd`. Returns false unless the key belongs to a
+    /// type 2 window that serves this queue pair.
     ///
     /// Nobody else accesses memory through the window, so there is no other operation to wait for.
     pub(crate) fn invalidate(&self, Rkey(key): Rkey, (qpn, pd): (Qpn, u32)) -> bool {

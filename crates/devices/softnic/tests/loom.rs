@@ -425,7 +425,7 @@ fn completions_of_sends_are_taken_whole_while_their_slots_are_reused() {
 // ---------------------------------------------------------------------------------------------
 // Datagrams: several senders, one receive queue
 
-/// A datagram ring in "shared" memory. The payload of each cell is a word beside it, and loom
+/// A datagram ring in "shared" memory. The payload of each cell is a word next to it, and loom
 /// reports any access to it that is not ordered by the ring.
 struct Inbox {
     lines: Vec<Line>,

@@ -66,7 +66,7 @@ fn own(role: &str) {
                 checksum(&bytes)
             }
             "unmap" => {
-                // SAFETY: a page of the region, of which the test accesses nothing directly.
+                // SAFETY: a page of the region, which the test does not access directly.
                 unsafe { libc::munmap(start.add(number(1) as usize).cast(), PAGE as usize) as u64 }
             }
             "protect" => {

@@ -178,11 +178,11 @@ fn a_region_has_the_addresses_that_it_was_registered_with() {
     );
 }
 
-/// Maps three pages, of which the second has other permissions, or is unmapped.
+/// Maps three pages. The second has other permissions, or is unmapped.
 fn pages(second: Option<i32>) -> *mut u8 {
     let both = libc::PROT_READ | libc::PROT_WRITE;
     let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping, of which nothing else knows.
+    // SAFETY: a new mapping, which nothing else uses.
     unsafe {
         let start = libc::mmap(null_mut(), 3 * PAGE, both, private, -1, 0);
         assert_ne!(start, libc::MAP_FAILED);
@@ -252,7 +252,7 @@ fn mapped_file(length: usize, sharing: i32) -> *mut u8 {
     let file = tempfile::tempfile().unwrap();
     file.set_len(PAGE as u64).unwrap();
     let both = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping, of which nothing else knows.
+    // SAFETY: a new mapping, which nothing else uses.
     let start = unsafe { libc::mmap(null_mut(), length, both, sharing, file.as_raw_fd(), 0) };
     assert_ne!(start, libc::MAP_FAILED);
     start.cast()

@@ -40,7 +40,7 @@ impl Pair {
     fn new(network: &Network) -> Self {
         let how = How {
             mtu: PathMtu::B1024,
-            timeout: 14, // 67 ms, four times of which it waits: this machine may have other work
+            timeout: 14, // 67 ms; the NIC waits four times as long. This machine may have other work.
             retries: 7,
         };
         let (a, b) = (network.end(0, MEMORY), network.end(1, MEMORY));

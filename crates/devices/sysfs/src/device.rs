@@ -27,7 +27,7 @@ pub struct RdmaDevice {
     pub pci_link: Option<PciLink>,
     /// The NUMA node it is attached to; `None` if the machine has none or the firmware does not report it.
     pub numa_node: Option<u32>,
-    /// Its character device for programs: `uverbs0` (`/dev/infiniband/uverbs0`); none where
+    /// Its character device for programs: `uverbs0` (`/dev/infiniband/uverbs0`); `None` if
     /// `ib_uverbs` is not loaded.
     pub uverbs: Option<String>,
     /// Its ports, by number.

@@ -91,7 +91,7 @@ pub struct PciLink {
 }
 
 impl PciLink {
-    /// The link of the PCI device in `dir`; none where the kernel does not know it (a virtual
+    /// The link of the PCI device in `dir`; `None` if the kernel does not know it (a virtual
     /// function, a device in the root complex).
     pub(crate) fn read(dir: &Path) -> Result<Option<Self>, SysfsError> {
         let speed =

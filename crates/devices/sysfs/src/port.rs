@@ -40,7 +40,7 @@ pub struct GidEntry {
     pub gid: Gid,
     /// Packet format; `None` if it does not apply (iWARP) or is unknown.
     pub gid_type: Option<Open<GidType>>,
-    /// The network interface whose address it is (RoCE); none where there is none, or it is in
+    /// The network interface whose address it is (RoCE); `None` if there is none, or it is in
     /// another network namespace.
     pub netdev: Option<String>,
 }
@@ -209,7 +209,7 @@ fn kind(text: &str, layer: Option<LinkLayer>) -> Option<Open<GidType>> {
     })
 }
 
-/// The interface of a port without GIDs: the one that Soft-RoCE was put on (`parent`), or that of
+/// The interface of a port without GIDs: the one that Soft-RoCE was put on (`parent`), or the one of
 /// the same PCI device and port (`dev_port` counts from 0).
 fn parent_netdev(device: &Path, port: PortNum) -> Result<Option<String>, SysfsError> {
     if let Some(parent) = file::optional(&device.join("parent"))? {

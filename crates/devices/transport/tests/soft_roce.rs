@@ -1,8 +1,8 @@
-//! Beside the kernel's Soft-RoCE: given the same requests, the transport sends the packets that
-//! Soft-RoCE sent, byte for byte but for the migration bit (Soft-RoCE leaves it 0; the transport sets
+//! Compared with the kernel's Soft-RoCE: given the same requests, the transport sends the packets that
+//! Soft-RoCE sent, byte for byte except the migration bit (Soft-RoCE leaves it 0; the transport sets
 //! it, as IBTA vol. 1, 17.2.8 has it for a connection with one path), and answers its requests as it
-//! answered them. The capture is that of
-//! `crates/devices/wire/tests/data/README.md`.
+//! answered them.
+//! `crates/devices/wire/tests/data/README.md` describes the capture.
 
 use adverb_transport::{
     Access, AccessError, AtomicOperation, LocalPiece, Memory, PACKET_SPACE, Payload, Place,

@@ -24,7 +24,7 @@ pub enum WireError {
         /// The buffer's length.
         have: usize,
     },
-    /// An opcode other than those of RC, XRC, UC, UD and CNP.
+    /// An opcode that belongs to none of RC, XRC, UC, UD and CNP.
     #[error("unknown opcode {:#04x}: expected one of RC, XRC, UC, UD or CNP", .0.code)]
     Opcode(UnknownOpcode),
     /// A version of the base transport header other than 0.

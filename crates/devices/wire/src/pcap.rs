@@ -36,7 +36,7 @@ impl<W: Write> PcapWriter<W> {
     /// Writes the header of a capture.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Writing to `out` failed.
     pub fn new(mut out: W, link_type: LinkType) -> io::Result<Self> {
         let [major, minor] = VERSION.map(u16::to_le_bytes);
         out.write_all(&MAGIC_NANOSECONDS.to_le_bytes())?;
@@ -55,7 +55,7 @@ impl<W: Write> PcapWriter<W> {
     /// Adds a frame, captured at `at` after 1970.
     ///
     /// # Errors
-    /// Those of `out`, or a frame longer than 65535 B.
+    /// Writing to `out` failed, or the frame is longer than 65535 B.
     pub fn write(&mut self, at: Duration, frame: &[u8]) -> io::Result<()> {
         let length = u32::try_from(frame.len()).ok();
         let length = length.filter(|&n| n <= SNAP_LENGTH).ok_or_else(|| {

@@ -69,7 +69,7 @@ impl ModelStation<'_> {
         self.in_kernel(self.times().syscall_ns);
     }
 
-    /// The kernel's work for a piece of which `bytes` are copied from the program.
+    /// The kernel's work for a piece: it copies `bytes` from the program.
     fn send_piece(&self, end: u32, bytes: &[u8], flag: Flag) {
         let (machine, doorbell) = (self.machine(), self.times().doorbell_ns);
         let tcp = self

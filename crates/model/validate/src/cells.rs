@@ -56,7 +56,7 @@ impl<'a> Reader<'a> {
         self.faults.push(Fault { column, problem });
     }
 
-    /// Reads the columns that are fields of `T`, all of which may be empty.
+    /// Reads the columns that are fields of `T`. Each may be empty.
     pub(crate) fn read<T: DeserializeOwned>(&mut self) -> T {
         let mut cells = self.cells.clone();
         loop {

@@ -63,7 +63,7 @@ pub struct Operation {
     pub opcode: Option<Opcode>,
     /// Its transport service.
     pub transport: Option<Transport>,
-    /// Its payload; for RPC programs, that of the response.
+    /// Its payload; for RPC programs, the payload of the response.
     #[serde(default, rename = "size_bytes", deserialize_with = "cell::bytes")]
     pub size: Option<Bytes>,
     /// Whether the payload is inline.

@@ -19,24 +19,24 @@ pub struct MessageRate(f64);
 pub struct Throughput(f64);
 
 impl MessageRate {
-    /// `messages` in `elapsed`; `None` if no time passed.
+    /// Returns the rate of `messages` in `elapsed`; `None` if no time passed.
     pub fn over(messages: u64, elapsed: Span) -> Option<Self> {
         (elapsed > Span::ZERO).then(|| MessageRate(messages as f64 / elapsed.as_secs_f64()))
     }
 
-    /// Messages per second.
+    /// Returns the number of messages per second.
     pub const fn per_second(self) -> f64 {
         self.0
     }
 }
 
 impl Throughput {
-    /// `bytes` in `elapsed`; `None` if no time passed.
+    /// Returns the rate of `bytes` in `elapsed`; `None` if no time passed.
     pub fn over(bytes: Bytes, elapsed: Span) -> Option<Self> {
         (elapsed > Span::ZERO).then(|| Throughput(bytes.get() as f64 / elapsed.as_secs_f64()))
     }
 
-    /// Bytes per second.
+    /// Returns the number of bytes per second.
     pub const fn bytes_per_second(self) -> f64 {
         self.0
     }

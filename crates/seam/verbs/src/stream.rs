@@ -71,7 +71,7 @@ pub trait Streams {
     /// Ends both directions of a connection. Dropping the stream closes it.
     ///
     /// # Errors
-    /// The system failed. It is no error if the peer has ended the connection first.
+    /// The system failed. It is not an error if the peer has ended the connection first.
     fn shutdown(&self, stream: &Self::Stream) -> Result<(), StreamError>;
 
     /// Sends as much of `bytes` as there is room for and returns how much; waits for room.

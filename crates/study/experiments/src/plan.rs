@@ -164,7 +164,7 @@ impl Plan {
 /// Powers of two that a figure is drawn over, by profile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steps {
-    /// Those of the quick profile.
+    /// Steps of the quick profile.
     pub(crate) quick: &'static [u64],
     /// First and last of the publication.
     pub(crate) paper: (u64, u64),

@@ -12,7 +12,7 @@ use adverb_units::{Bytes, Span};
 use adverb_workload::pair::{CellSpec, Request};
 use serde_json::{Value, json};
 
-/// A blast whose messages take `ns` each, a quarter of it on each side's CPU, half of which is system time.
+/// A blast whose messages take `ns` each. A quarter of it is CPU time of each side, half of that system time.
 fn blast(params: Request, ns: u64) -> PairRecord {
     let elapsed = Span::from_ns(1000 * ns);
     let cpu = CpuTime {

@@ -1,4 +1,4 @@
-//! Published values beside the model's, and what is said of a device without noise.
+//! Published values next to the model's, and what is reported for a device without noise.
 
 mod common;
 

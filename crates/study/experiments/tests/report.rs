@@ -113,7 +113,7 @@ fn every_figure_has_a_finding_and_its_plots() {
     let records = common::study();
     let page = html(&records);
     let shown: BTreeSet<&str> = findings(&records).iter().map(|f| f.figure).collect();
-    // One device has nothing beside it.
+    // One device is compared with nothing.
     let figures = adverb_experiments::figures().map(|figure| figure.spec.id);
     let figures: BTreeSet<&str> = figures.filter(|id| *id != "fig8").collect();
     let silent: Vec<&&str> = figures.difference(&shown).collect();

@@ -52,7 +52,7 @@ fn point(entry: &Entry) -> Option<PublishedPoint> {
     })
 }
 
-/// Whether hosts and network are those of a study: as in the preset, without other load.
+/// Whether hosts and network are as in the preset, without other load, as a study measures them.
 fn is_plain(experiment: &Experiment) -> bool {
     let p = &experiment.parameters;
     let unchanged = |preset: Preset| {

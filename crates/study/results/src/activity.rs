@@ -1,7 +1,7 @@
 //! What an unmodified program did with the user-space device: the metrics of a record of `adverb run`.
 //!
-//! The record's program is `run`; its parameters are the program's name, arguments and process id. The counters are
-//! those of the UDP ports. Units: bytes, seconds; sizes are counted by the power of two that is at least the size.
+//! The record's program is `run`; its parameters are the program's name, arguments and process id. The counters
+//! are of the UDP ports. Units: bytes, seconds; sizes are counted by the power of two that is at least the size.
 
 use std::collections::BTreeMap;
 

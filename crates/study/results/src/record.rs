@@ -182,7 +182,7 @@ impl PairRecord {
         self.device.kind == DeviceKind::Verbs && driver.is_some_and(is_software)
     }
 
-    /// Converts a time of this record for display: records contain half of the round trip, but for rounds that
+    /// Converts a time of this record for display: records contain half of the round trip, except for rounds that
     /// are a single request the whole round trip is shown.
     pub fn shown_ns(&self, one_way_ns: f64) -> f64 {
         match self.program.is_round_trip(self.params.op) {

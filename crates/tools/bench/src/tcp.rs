@@ -20,7 +20,7 @@ const ROUNDS: u32 = 30_000;
 /// A message of the stream.
 const LONG: usize = 1 << 20;
 const STREAMED: Duration = Duration::from_millis(300);
-/// A side that waits for so long ends: the other one is gone.
+/// A side that has waited this long ends: the other one is gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Calls between looks at the clock.
 const CALLS: u32 = 10_000;

@@ -32,7 +32,7 @@ const SPINS: u32 = 10_000;
 /// A packet in the middle of a WRITE, of the path MTU that the link's MTU of 9000 gives.
 const PACKET: usize = 12 + 4096 + 4;
 const PAYLOAD: u64 = 4096;
-/// Packets of a message of 64 KiB, each of which is acknowledged.
+/// Packets of a message of 64 KiB. Each message is acknowledged.
 const MESSAGE: u64 = 16;
 /// Packets of four messages, as many as `adverb blast` has in flight.
 const IN_FLIGHT: u64 = 4 * MESSAGE;

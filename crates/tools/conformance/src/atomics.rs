@@ -288,8 +288,8 @@ const REQUESTERS: u32 = 4;
 const ADDITIONS: usize = 2_000;
 
 /// Of many additions by several requesters, each with a connection of its own, none is lost, and
-/// all saw different numbers before theirs (IBTA vol. 1, 9.4.5: atomic with those of the same
-/// device at least).
+/// all saw different numbers before theirs (IBTA vol. 1, 9.4.5: operations of the same device, at least, are atomic
+/// with each other).
 pub fn additions_of_many_requesters_all_count<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     if fixture.is_helper() {
         let [own, target] = fixture.given()?;

@@ -7,10 +7,10 @@ use crate::finding::{Finding, Remedy, Subject, Verdict};
 /// Widths of the verdicts and of the names of checks.
 const VERDICT_WIDTH: usize = 9;
 const NAME_WIDTH: usize = 24;
-/// Indentation of a finding's further lines: below the name.
+/// Column of a finding's further lines: below the name.
 const BELOW: usize = 2 + VERDICT_WIDTH;
 /// Column of the result.
-const BESIDE: usize = BELOW + NAME_WIDTH;
+const RESULT: usize = BELOW + NAME_WIDTH;
 
 /// Colours a padded text.
 pub type Paint<'a> = &'a dyn Fn(Verdict, &str) -> String;
@@ -38,7 +38,7 @@ fn write_finding(out: &mut String, finding: &Finding, width: usize, paint: Paint
         &format!("{:VERDICT_WIDTH$}", finding.verdict),
     );
     let head = format!("{:NAME_WIDTH$}", finding.check.id());
-    let found = wrapped(&finding.found, BESIDE, width);
+    let found = wrapped(&finding.found, RESULT, width);
     let _ = writeln!(out, "  {verdict}{head}{}", found.trim_start());
     if finding.verdict == Verdict::Ok {
         return;
@@ -59,7 +59,7 @@ fn write_finding(out: &mut String, finding: &Finding, width: usize, paint: Paint
 
 fn wrapped(text: &str, indent: usize, width: usize) -> String {
     let indent = " ".repeat(indent);
-    let options = textwrap::Options::new(width.max(BESIDE + 20))
+    let options = textwrap::Options::new(width.max(RESULT + 20))
         .initial_indent(&indent)
         .subsequent_indent(&indent)
         .break_words(false)

@@ -253,7 +253,7 @@ fn initiator_depth(qp: &RawQp, connection: &Connection) -> u8 {
 
 /// Moves the queue pair to RTS with the attributes of the connection manager.
 ///
-/// Attributes that the program chose override those of the manager, whose timers do not suit
+/// Attributes that the program chose override what the manager chose, because its timers do not suit
 /// measurements (its RNR timer is 655 ms).
 fn ready(qp: &RawQp, id: &Id, connection: &Connection) -> Result<(), ConnectError> {
     let (to_rtr, to_rts) = connection.attributes();

@@ -134,7 +134,7 @@ impl Id {
             // SAFETY: the id is not destroyed yet, and the structures are exclusive.
             unsafe { (library.rdma_init_qp_attr)(id, &raw mut attr, &raw mut mask) }
         })?;
-        // Some kernels set internal bits above those of verbs.
+        // Some kernels set internal bits above the bits of verbs.
         Ok((attr, mask as u32 & ((abi::IBV_QP_DEST_QPN << 1) - 1)))
     }
 }

@@ -3,7 +3,7 @@
 //! The queue pair belongs to this crate's context, not to the connection manager. The manager sends
 //! its number to the peer and provides the attributes of each transition (`rdma_init_qp_attr`), which
 //! are applied here. Attributes that the program chooses (path MTU, timers, retries, depths) override
-//! those of the manager. All waits have a timeout.
+//! the manager's. All waits have a timeout.
 
 mod address;
 pub(crate) mod connect;

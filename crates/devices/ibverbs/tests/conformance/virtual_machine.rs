@@ -68,7 +68,7 @@ fn subject(interface: Interface, peer: Peer) -> Subject {
 }
 
 /// Carries out the runs, each in a machine of its own, two at any time: most cases wait for timers. The
-/// longest stands first. Whether all is as expected.
+/// longest is first. Whether all is as expected.
 fn all_as_expected(runs: &[Run]) -> bool {
     let left = Mutex::new(runs.iter());
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();

@@ -103,7 +103,7 @@ impl SoftCq {
     }
 }
 
-/// Checks a number of entries, of which at least `min` are needed.
+/// Checks that `entries` is at least `min` and at most the maximum.
 fn check_entries(entries: u32, min: u64) -> Result<(), CreateError> {
     if (min..=MAX_CQE.into()).contains(&entries.into()) {
         return Ok(());

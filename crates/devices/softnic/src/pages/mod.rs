@@ -1,4 +1,4 @@
-//! Memory that a program already has, shared with peers: its pages are exchanged for those of a file.
+//! Memory that a program already has, shared with peers: its pages are exchanged for the pages of a file.
 //!
 //! Registering copies whole pages to an unnamed file (`memfd`), and maps that at the same addresses. Peers of the same
 //! user open the file by `/proc/PID/fd`, map it, and copy without a system call. A file in the directory of the ports
@@ -378,7 +378,7 @@ impl Drop for Undisturbed {
     }
 }
 
-/// Exchanges pages for those of a new file with the same contents.
+/// Exchanges pages for the pages of a new file with the same contents.
 fn exchange(range: &Range<u64>) -> Result<SharedPages, NotShared> {
     let length = range.end - range.start;
     let file = create(length)?;
@@ -443,7 +443,7 @@ impl SharedPages {
         self.file.as_raw_fd()
     }
 
-    /// Whether the pages of `range` are still those of the file.
+    /// Whether `range` is still mapped to the pages of the file.
     fn are_all_mapped(&self, range: &Range<u64>) -> Result<bool, NotShared> {
         let mut next = range.start;
         maps::visit(|mapped| {

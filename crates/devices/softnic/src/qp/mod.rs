@@ -74,7 +74,7 @@ pub(crate) struct QpInner {
     caps: QpCaps,
     state: AtomicU32,
     generation: AtomicU64,
-    /// Generation, plus one, of which the peer's first request was reported.
+    /// The last generation whose first request from the peer was reported, plus one.
     established: AtomicU64,
     send_cq: Arc<CqInner>,
     recv_cq: Arc<CqInner>,

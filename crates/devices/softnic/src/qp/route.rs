@@ -1,4 +1,4 @@
-//! Which way the messages of a queue pair take, for those who count them.
+//! The route that the messages of a queue pair take, for counters.
 
 use adverb_verbs::{AhRef, Gid};
 

@@ -75,6 +75,6 @@ fn operate(word: &AtomicU64, operation: Operation) -> u64 {
             word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst)
                 .unwrap_or_else(|found| found)
         }
-        other => unreachable!("{other:?} is no atomic operation"),
+        other => unreachable!("{other:?} is not an atomic operation"),
     }
 }

@@ -10,8 +10,9 @@
 //! /dev/shm/adverb-UID@ADDR-NS/   the same for ports with UDP port at an address of network
 //!                                namespace NS (its inode): there slot n has UDP port 4791 + n
 //! ```
-//! All names of a slot begin with its number. Other names are of other programs, and are never removed. Slots are claimed and stale files removed under a lock on the
-//! directory itself. The kernel releases a lock when its holder dies, for whatever reason.
+//! All names of a slot begin with its number. Files with other names belong to other programs and are never removed. Slots
+//! are claimed, and stale files removed, under a lock on the directory itself. The kernel releases a lock when its holder
+//! dies, for whatever reason.
 
 use std::fs::File;
 use std::io;
@@ -491,7 +492,7 @@ fn slot_of_file(name: &str) -> Option<u32> {
     (is_known && slot < MAX_SLOTS && name == file_name(slot, kind)).then_some(slot)
 }
 
-/// The service that a file with this name after the slot stands for.
+/// Returns the service that a file names after the slot.
 fn service_of_kind(kind: &str) -> Option<u64> {
     let service = u64::from_str_radix(kind.strip_prefix('s')?, 16).ok()?;
     (kind == service_name(service)).then_some(service)

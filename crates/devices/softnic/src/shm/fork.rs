@@ -66,7 +66,7 @@ impl Drop for Withheld {
 extern "C" fn begin_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     let how = libc::O_RDWR | libc::O_CLOEXEC;
-    // SAFETY: replaces descriptors that are open and ours by another open one. Who owns them closes that.
+    // SAFETY: replaces descriptors that are open and ours by another open one. Their owner closes that.
     unsafe {
         let nothing = libc::open(c"/dev/null".as_ptr(), how);
         for place in &WITHHELD {

@@ -75,7 +75,7 @@ pub(crate) const MAX_SRQ: u32 = 1 << 10;
 const MR_INDEX_BITS: u32 = 14;
 /// Maximum number of memory regions and windows of a port.
 pub(crate) const MAX_MR: u32 = 1 << MR_INDEX_BITS;
-/// Bits of a window's key that the program chooses. Those of a region's key are random.
+/// Bits of a window's key that the program chooses. In a region's key they are random.
 pub(crate) const KEY_BYTE: u32 = 0xff;
 
 /// Bits of a key above the [`KEY_BYTE`] that are the index.
@@ -94,7 +94,7 @@ pub(crate) const CQ_TABLE: usize = QP_TABLE + MAX_QP as usize * size_of::<QpEntr
 pub(crate) const MR_TABLE: usize = CQ_TABLE + MAX_CQ as usize * size_of::<CqEntry>();
 pub(crate) const SRQ_TABLE: usize = MR_TABLE + MAX_MR as usize * size_of::<MrEntry>();
 pub(crate) const ARENA: usize = SRQ_TABLE + MAX_SRQ as usize * size_of::<SrqEntry>();
-/// Length of a port file, most of which is a hole.
+/// Length of a port file. Most of the file is a hole.
 pub(crate) const LENGTH: usize = 1 << 30;
 
 const _: () = assert!(ARENA.is_multiple_of(4096) && ARENA < LENGTH);

@@ -7,7 +7,7 @@
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid};
 
-/// The SGEs of a request, one of which was split.
+/// Maximum number of pieces: the SGEs of a request, with one SGE in two pieces.
 const MAX_PIECES: usize = 17;
 
 /// Pieces of memory of this process.

@@ -26,7 +26,7 @@ pub(super) struct LocalEnd {
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "it lies in a link's box, and an indirection would be on the data path"
+    reason = "it is in a link's box, and an indirection would be on the data path"
 )]
 pub(super) enum ConnectedTransport {
     Rc(RcQp),

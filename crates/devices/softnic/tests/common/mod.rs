@@ -125,7 +125,7 @@ pub fn device_dir() -> PathBuf {
     Path::new(&place).join(format!("adverb-{uid}"))
 }
 
-/// Names of the files in the device's directory; none where there is no directory.
+/// Names of the files in the device's directory; empty if there is no directory.
 pub fn device_files() -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(device_dir()) else {
         return Vec::new();
@@ -271,7 +271,7 @@ pub fn slot_of(qpn: Qpn) -> u32 {
 }
 
 /// Returns the number of a queue pair that does not exist, of the same device as `qpn`. The 12 lowest bits
-/// of a number are an index that starts anywhere, so adding to one could carry into those of the device.
+/// of a number are an index that starts anywhere, so adding to one could carry into the device's bits.
 pub fn unused_qpn(qpn: Qpn) -> Qpn {
     Qpn::new(qpn.get() ^ 1 << 6).expect("24 bits")
 }

@@ -289,7 +289,7 @@ impl<P: Peer> Manager<P> {
         }
     }
 
-    /// Ends the connection to a peer of which the caller knows that it is gone, as if it had disconnected.
+    /// Ends the connection to a peer that the caller knows to be gone, as if the peer had disconnected.
     pub fn lose(&mut self, now: Time, id: ConnId) {
         let state = self.connections.get(&id.0).map(|c| c.state);
         if let Some(State::RepSent | State::RepReceived | State::Established | State::DreqSent) =

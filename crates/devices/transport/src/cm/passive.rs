@@ -80,7 +80,7 @@ impl<P: Peer> Manager<P> {
                 self.keep_mra(id, MsgType::Req);
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.remote_qpn = req.qpn;
-                    // A program that never answers must not hold the request for ever.
+                    // A program that never answers must not hold the request indefinitely.
                     connection.deadline = Some(now + self.params.unanswered());
                 }
                 let (id, peer, req) = (ConnId(id), from, *req);

@@ -9,7 +9,7 @@ use adverb_wire::{NakCode, Syndrome};
 use crate::segment::mtu_bytes;
 use crate::sequence::Seq;
 
-/// The response to a READ, part of which may have been sent.
+/// The response to a READ. A part of it may have been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReadResponse {
     /// The READ that it responds to, also if the request was repeated.

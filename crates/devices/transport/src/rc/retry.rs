@@ -34,7 +34,7 @@ struct Gap {
 
 impl Gap {
     /// Whether the response belongs to the repeated request, so that it shows a new loss. Responses are sent in order:
-    /// those of the first request that are still in flight are after the one that showed the gap.
+    /// responses to the first request that are still in flight come after the one that showed the gap.
     fn is_shown_again_by(&self, response: Option<Seq>) -> bool {
         matches!((self.shown_by, response), (Some(first), Some(now)) if now <= first)
     }

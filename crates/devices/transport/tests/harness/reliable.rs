@@ -21,14 +21,14 @@ use crate::lab::network::Network;
 const AREA: usize = 16 << 10;
 /// The longest message.
 const LONGEST: u64 = 6 << 10;
-/// Keys that are there to be ended begin here.
+/// The first of the keys that exist to be invalidated.
 const SPARE: u32 = 0x1000;
 
 pub struct Reliable {
     pub path: Path,
     /// Where its area begins in the peer's region.
     base: u64,
-    /// What shall be in it.
+    /// Expected contents of the area.
     memory: Vec<u8>,
     /// What the program asks for, in order.
     posted: Vec<Posted>,
@@ -44,10 +44,10 @@ struct Posted {
     answer: Answer,
 }
 
-/// What a request's local memory shall hold in the end.
+/// Expected contents of a request's local memory.
 enum Answer {
     Bytes(Vec<u8>),
-    /// What a word had that others add to besides.
+    /// The previous value of this word, to which other requesters add, too.
     Ticket(RemoteAddress),
 }
 
@@ -86,7 +86,7 @@ impl Reliable {
         self.posted.iter().map(|posted| posted.work.clone())
     }
 
-    /// Makes up an operation, carries it out in the model, and notes what it shall give.
+    /// Makes up an operation, applies it to the model, and notes the expected result.
     fn operation(&mut self, index: usize, spaces: &mut [Space], random: &mut Random) {
         let length = length(random);
         let at = random.below(AREA as u64 - LONGEST);
@@ -194,7 +194,7 @@ impl Reliable {
         u64::from_ne_bytes(self.memory[from..from + 8].try_into().unwrap())
     }
 
-    /// Does it, and gives what it brings.
+    /// Applies an operation to the model; returns its result, if it has one.
     fn carry_out(&mut self, work: &Work, bytes: &[u8], flags: SendFlags) -> Option<Answer> {
         let mut message = Message {
             opcode: WcOpcode::Recv,

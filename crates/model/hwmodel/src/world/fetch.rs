@@ -73,7 +73,7 @@ impl Machine {
         self.pcie.traffic.read_lines += unused;
     }
 
-    /// Reads WQE `first` and those of the same doorbell that one read covers, `delay` from now. mlx5 NICs use
+    /// Reads WQE `first` and the WQEs of the same doorbell that one read covers, `delay` from now. mlx5 NICs use
     /// all WQEs of the block that they read, of any doorbell. Returns the number of the next WQE.
     fn read_list(&mut self, qp: &mut Qp, first: u64, now: Time, delay: Span) -> u64 {
         let most = self.nic.wqes.read_bytes;

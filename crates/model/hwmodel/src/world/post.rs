@@ -50,8 +50,8 @@ fn wqe_bytes(request: &SendRequest<'_>, driver: Driver) -> u64 {
     before + data
 }
 
-/// The size of inline data and their headers after `before` bytes. On mlx4 an inline segment ends with its
-/// line, so the data of each line have a header of their own.
+/// Returns the size of inline data and their headers after `before` bytes. On mlx4 an inline segment ends with its
+/// line of 64 B, so the data of each line have a header of their own.
 fn inline_bytes(before: u64, length: u64, driver: Driver) -> u64 {
     if length == 0 {
         return 0;

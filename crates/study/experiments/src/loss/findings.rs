@@ -112,7 +112,7 @@ fn overlap(short: Cell<'_>, long: Cell<'_>) -> Option<&'static str> {
     Some(if a.min > b.max || b.min > a.max {
         ""
     } else {
-        "; their repetitions overlap, so this is no difference beyond the noise"
+        "; their repetitions overlap, so the difference is within the noise"
     })
 }
 

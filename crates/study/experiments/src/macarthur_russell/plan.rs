@@ -1,7 +1,7 @@
 //! The cells of the figures.
 //!
-//! The sizes and numbers of buffers of the `paper` profile are those of the paper. It does not say whether the
-//! WRITEs of Figures 6a and 6b are inline: both are measured.
+//! The `paper` profile has the sizes and numbers of buffers of the paper. The paper does not say whether the WRITEs of
+//! Figures 6a and 6b are inline: both are measured.
 
 use adverb_results::{Completion, Opcode, Posting, Program, Signaling};
 use adverb_units::Bytes;
@@ -19,7 +19,7 @@ const ALL_BUFFERS: (u64, u64) = (1, MAX_BUFFERS as u64);
 const LARGEST_INLINE: Bytes = Bytes::new(912);
 /// Lengths of "large" WRITEs, in KiB.
 const LARGE: [u64; 4] = [1, 8, 32, 64];
-/// A number of buffers of Figure 4 that is no power of two.
+/// A number of buffers of Figure 4 that is not a power of two.
 const FIVE: u32 = 5;
 
 const SMALL: Steps = Steps {

@@ -7,7 +7,7 @@ use adverb_results::{Completion, Opcode};
 
 /// If more variants than this share a place, one of them is named.
 const MOST_NAMED: usize = 3;
-/// A 99th percentile of at most this many medians is no tail.
+/// A 99th percentile of at most this many medians is not a tail.
 const NO_TAIL: f64 = 1.02;
 
 pub(super) const TOPICS: [Topic; 2] = [

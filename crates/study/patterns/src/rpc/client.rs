@@ -370,7 +370,7 @@ mod tests {
         let wrap = 1u64 << 32;
         for newest in [0, 5, wrap - 3, wrap, wrap + 2, 7 * wrap - 1, 7 * wrap] {
             for number in newest.saturating_sub(1000)..newest + 1000 {
-                assert_eq!(whole(number as u32, newest), number, "beside {newest}");
+                assert_eq!(whole(number as u32, newest), number, "next to {newest}");
             }
         }
     }

@@ -184,7 +184,7 @@ impl Measured {
         measured
     }
 
-    /// Replaces the rate by that of the first machine's device counters.
+    /// Replaces the rate by the rate that the first machine's device counters show.
     fn count_by_device(&mut self, device: &Tally, counted: Counted) {
         let name = match counted {
             Counted::Requests => "completed_requests",

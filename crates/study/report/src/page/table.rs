@@ -8,7 +8,7 @@ use crate::Report;
 use crate::cells::{Cells, Quantity};
 use crate::format;
 
-/// So many columns say what was asked; a failed cell has its reason in place of the others.
+/// Number of columns that show what was asked. A failed cell has its reason in place of the others.
 const PARAMETERS: usize = 10;
 
 /// A value as it is read and as it is sorted.
@@ -110,7 +110,7 @@ pub(super) fn section(report: &Report<'_>) -> Markup {
         section id="cells" {
             h2 { "All cells" }
             p class="about" {
-                "An empty field is a figure that was not measured. The time of a ping is half of a round, but for a READ or an atomic operation the whole round trip; the time of a blast is the time per message. Click a heading to sort; verified cells also check their payload, which takes time."
+                "An empty field is a figure that was not measured. The time of a ping is half of a round, and for a READ or an atomic operation the whole round trip; the time of a blast is the time per message. Click a heading to sort; verified cells also check their payload, which takes time."
             }
             p class="filter" {
                 label for="filter" { "Filter " }

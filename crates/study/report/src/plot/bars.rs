@@ -1,5 +1,5 @@
-//! A ranking: horizontal bars from zero, the name above each, the value behind it. Published values of
-//! the same stand on the bars as crosses, with their intervals; their sources below.
+//! Draws a ranking: horizontal bars from zero, with the name above and the value after each. Published values of
+//! the same are crosses on the bars, with their intervals; their sources are below.
 
 use maud::{Markup, html};
 
@@ -10,7 +10,7 @@ use crate::figure::{Bar, Extent, Point, look};
 const WIDTH: f64 = 440.0;
 const ROW: f64 = 34.0;
 const BAR: f64 = 12.0;
-/// Room behind the longest bar for its value.
+/// Room after the longest bar for its value.
 const VALUE: f64 = 78.0;
 /// The same if a published value follows it.
 const VALUES: f64 = 180.0;
@@ -39,7 +39,7 @@ impl Scale {
         (value / self.longest).clamp(0.0, 1.0) * self.width
     }
 
-    /// Ends of a range, where it is wide enough to be seen.
+    /// Returns the ends of a range; `None` if it is too narrow to be seen.
     fn range(&self, of: &Point) -> Option<(f64, f64)> {
         let (low, high) = (self.place(of.low), self.place(of.high));
         (high - low > 2.0).then_some((low, high))

@@ -167,7 +167,7 @@ pub(super) struct Timings<'s, S> {
     spent: Span,
     /// System calls by step; or why they are not counted.
     calls: Result<BTreeMap<Step, Calls>, NotCounted>,
-    /// Sum of those of the phase, and of the connection so far.
+    /// Number of calls in the phase, and of the connection so far.
     made: u64,
 }
 

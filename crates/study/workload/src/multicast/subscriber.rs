@@ -186,7 +186,7 @@ impl<S: Station> Subscriber<'_, S> {
                 Err(fault) => return Err(fault),
             };
             let Some(ended) = ended else {
-                // Who leaves looks each time, because messages go on arriving until it has left.
+                // A subscriber that leaves looks each time, because messages go on arriving until it has left.
                 if self.churn == Churn::Leaves || station.now() - heard >= GLANCE {
                     heard = station.now();
                     ended = self.hear()?.then_some(heard);

@@ -224,7 +224,7 @@ impl<'s, S: Station> Bench<'s, S> {
         self.peers.get(link).map(PeerAddress::destination)
     }
 
-    /// The pieces of a request whose payload is in `buffer`: none where there is no payload, for to some
+    /// The pieces of a request whose payload is in `buffer`: none if there is no payload, because to some
     /// devices a piece of length 0 is one of 2 GiB.
     pub(crate) fn pieces<'p>(&self, buffer: &'p [Sge<'p>; 1]) -> &'p [Sge<'p>] {
         if self.size() > 0 { buffer } else { &[] }

@@ -70,7 +70,7 @@ impl<'s, S: Station> Peer<'s, S> {
         }
     }
 
-    /// An error if the other side has failed meanwhile.
+    /// Returns an error if the other side has failed.
     fn check(&self) -> Result<(), Fault> {
         match self.receive("nothing", Span::ZERO) {
             Ok(message) => {

@@ -1,6 +1,6 @@
 //! `ping`: one message in flight, back and forth.
 //!
-//! A verb's way of doing it is a [`Half`]; one loop plays all of them, on both sides, also those of streams.
+//! A [`Half`] is one side's part of a round trip, by a verb or by a stream; one loop plays all of them.
 
 use adverb_results::{Opcode, Signaling};
 use adverb_verbs::{
@@ -31,7 +31,7 @@ pub(crate) trait Half {
     /// Posts this side's message.
     fn push(&mut self) -> Result<(), Fault>;
 
-    /// Cleans up while messages are under way.
+    /// Cleans up while messages are in flight.
     fn settle(&mut self) -> Result<(), Fault> {
         Ok(())
     }

@@ -21,7 +21,7 @@ use crate::payload::Pattern;
 const CONNECT_PATIENCE: Span = Span::from_secs(10);
 /// Ends a run of `blast`.
 const END: u8 = 1;
-/// The receiver of a `blast` of short messages takes as many at a time as fit into so many bytes.
+/// The receiver of a `blast` of short messages takes as many at a time as fit into this number of bytes.
 const RECEIVE_BUFFER: usize = 64 << 10;
 
 /// One side's socket before the two are connected.
