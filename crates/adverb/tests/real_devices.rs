@@ -3,6 +3,7 @@
 //! What is measured there is the time of an emulated processor: these tests are about what is
 //! recorded, never how much.
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use std::path::{Path, PathBuf};

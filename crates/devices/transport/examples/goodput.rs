@@ -3,7 +3,7 @@
 //!
 //! `cargo run -p adverb-transport --example goodput`
 
-#[path = "../tests/lab/mod.rs"]
+#[path = "../tests/it/lab/mod.rs"]
 mod lab;
 
 fn main() {

@@ -2,7 +2,7 @@
 //! `cargo run -p adverb-experiments --example synthetic > /tmp/report.html`
 #![allow(clippy::disallowed_macros, reason = "a program, not the library")]
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod common;
 
 use adverb_report::Meta;

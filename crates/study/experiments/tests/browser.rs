@@ -2,6 +2,7 @@
 //! request leaves the file, and the page fits a phone.
 #![allow(clippy::disallowed_methods, reason = "a browser wants a file")]
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use std::io::Write;

@@ -1,0 +1,29 @@
+//! The tests of the crate from outside, in one program, which is linked once.
+
+mod all_pairs;
+mod claims;
+mod common;
+mod compare;
+mod connect;
+mod crowds;
+mod docs;
+mod doctor;
+mod earlier;
+mod many_hosts;
+mod mcast;
+mod measure;
+mod measure_transport;
+mod model;
+mod model_report;
+mod model_trace;
+mod nesting;
+mod ranks;
+mod restricted;
+mod run;
+mod services;
+mod strangers;
+mod study;
+mod tcp;
+mod two_hosts;
+mod unreachable;
+mod usage;

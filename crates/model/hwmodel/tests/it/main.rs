@@ -1,0 +1,11 @@
+//! The tests of the crate from outside, in one program, which is linked once.
+
+mod common;
+mod dc;
+mod deadlock;
+mod monotone;
+mod random;
+mod sockets;
+mod studies;
+mod times;
+mod trace;

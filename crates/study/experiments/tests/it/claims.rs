@@ -1,0 +1,338 @@
+//! Claims judged by made-up records: each condition, and each reason for having no answer.
+
+use adverb_experiments::{chapters, ledgers};
+use adverb_report::claims::{Answer, Ledger, assess};
+use adverb_report::{Meta, Report};
+use adverb_results::{
+    Completion, CpuTime, DeviceKind, Metrics, Opcode, PairRecord, Program, RepetitionSample, Usage,
+};
+use adverb_units::{Bytes, Span};
+use adverb_workload::pair::{CellSpec, Request};
+use serde_json::{Value, json};
+
+/// A blast whose messages take `ns` each. A quarter of it is CPU time of each side, half of that system time.
+fn blast(params: Request, ns: u64) -> PairRecord {
+    let elapsed = Span::from_ns(1000 * ns);
+    let cpu = CpuTime {
+        user: elapsed / 8,
+        system: elapsed / 8,
+    };
+    let sample = RepetitionSample {
+        iters: 1000,
+        lost: 0,
+        elapsed,
+        active: cpu,
+        passive: Some(Usage { cpu, elapsed }),
+    };
+    let cell = CellSpec::blast(params);
+    let template = crate::common::study().remove(0);
+    PairRecord {
+        cell: cell.id.clone(),
+        figures: vec!["fig2".to_owned()],
+        program: Program::Blast,
+        params: cell.params(Some(1000), Some(10)),
+        metrics: Metrics::from_samples(Program::Blast, cell.params.size, &[sample; 2], None),
+        ..template
+    }
+}
+
+fn sized(op: Opcode, size: u64) -> Request {
+    Request::new(op, Bytes::new(size))
+}
+
+/// WRITEs of 64 B to 1 KiB, and READs that are slower, by less and less.
+fn records() -> Vec<PairRecord> {
+    let times = [(64, 100, 200), (256, 110, 180), (1024, 150, 151)];
+    let of = times.map(|(size, write, read)| {
+        [
+            blast(sized(Opcode::Write, size), write),
+            blast(sized(Opcode::Read, size), read),
+        ]
+    });
+    of.into_iter().flatten().collect()
+}
+
+fn on(kind: DeviceKind, name: &str) -> Vec<PairRecord> {
+    let mut records = records();
+    for record in &mut records {
+        record.device = crate::common::device(kind, name);
+    }
+    records
+}
+
+/// A claim on one-way times of blasts in a range of sizes.
+fn claim(sizes: &str, holds_if: &Value) -> Value {
+    json!({
+        "id": "c", "at": "Figure 1", "says": "So it is.", "value": "one-way", "holds-if": holds_if,
+        "cells": { "program": "blast", "size": sizes },
+    })
+}
+
+/// The same of WRITEs.
+fn of_writes(sizes: &str, holds_if: &Value) -> Value {
+    let mut claim = claim(sizes, holds_if);
+    claim["cells"]["op"] = json!("write");
+    claim
+}
+
+/// The answer to a claim, with the reason.
+fn judged(records: &[PairRecord], claim: &Value) -> (Answer, String) {
+    let ledger = json!({ "study": "s", "source": "S", "testbed": "cx", "claim": [claim] });
+    let ledger: Ledger = serde_json::from_value(ledger).unwrap();
+    let records: Vec<&PairRecord> = records.iter().collect();
+    let assessments = assess(&ledger, &records);
+    let judgement = &assessments[0].judgements[0];
+    (judgement.answer, judgement.explanation())
+}
+
+/// Asserts that one condition holds with these figures, and that another one fails with the same.
+#[track_caller]
+fn check(claim: impl Fn(&Value) -> Value, (good, bad): (Value, Value), figures: [&str; 2]) {
+    let records = records();
+    let answers = [good, bad].map(|holds_if| judged(&records, &claim(&holds_if)));
+    let [holds, fails] = figures.map(str::to_owned);
+    assert_eq!(answers, [(Answer::Holds, holds), (Answer::Fails, fails)]);
+}
+
+#[test]
+fn a_value_is_within_bounds_at_every_place() {
+    check(
+        |holds_if| of_writes("64..1K", holds_if),
+        (
+            json!({ "within": { "most": 150.0 } }),
+            json!({ "within": { "least": 105.0 } }),
+        ),
+        [
+            "100 ns at 64 B; 110 ns at 256 B; 150 ns at 1 KiB",
+            "100 ns at 64 B",
+        ],
+    );
+}
+
+#[test]
+fn a_ratio_and_a_difference_compare_two_series() {
+    let ratio = |bounds: Value| json!({ "ratio": { "of": { "op": "write" }, "to": { "op": "read" }, "is": bounds } });
+    check(
+        |holds_if| claim("64..256", holds_if),
+        (
+            ratio(json!({ "most": 0.98 })),
+            ratio(json!({ "most": 0.5 })),
+        ),
+        [
+            "0.50× at 64 B (100 ns against 200 ns); 0.61× at 256 B (110 ns against 180 ns)",
+            "0.61× at 256 B (110 ns against 180 ns)",
+        ],
+    );
+    let difference = |bounds: Value| json!({ "difference": { "of": { "op": "write" }, "to": { "op": "read" }, "is": bounds } });
+    check(
+        |holds_if| claim("64", holds_if),
+        (
+            difference(json!({ "most": -99.0 })),
+            difference(json!({ "least": 0.0 })),
+        ),
+        ["-100 ns (100 ns - 200 ns)"; 2],
+    );
+}
+
+#[test]
+fn a_gain_compares_two_ratios() {
+    let at = |size: u64, op: &str| json!({ "size": size, "op": op });
+    let small = [at(64, "write"), at(64, "read")];
+    let large = [at(1024, "write"), at(1024, "read")];
+    let gain = |one: &[Value; 2], other: &[Value; 2]| json!({ "gain": [one[0], one[1], other[0], other[1]] });
+    check(
+        |holds_if| claim("64", holds_if),
+        (gain(&small, &large), gain(&large, &small)),
+        ["0.50× against 0.99×", "0.99× against 0.50×"],
+    );
+}
+
+#[test]
+fn a_range_is_flat_or_grows() {
+    check(
+        |holds_if| of_writes("64..1K", holds_if),
+        (
+            json!({ "flat": { "most": 1.5 } }),
+            json!({ "growth": { "most": 1.4 } }),
+        ),
+        ["1.50× (150 ns at 1 KiB against 100 ns at 64 B)"; 2],
+    );
+}
+
+#[test]
+fn an_order_has_ranks() {
+    let (write, read) = (json!([{ "op": "write" }]), json!([{ "op": "read" }]));
+    check(
+        |holds_if| claim("64", holds_if),
+        (
+            json!({ "order": [write, read] }),
+            json!({ "order": [read, write] }),
+        ),
+        ["write: 100 ns, read: 200 ns", "read: 200 ns, write: 100 ns"],
+    );
+    // A difference of less than 2 % is none.
+    let order = claim(
+        "1K",
+        &json!({ "order": [[{ "op": "write" }], [{ "op": "read" }]] }),
+    );
+    assert_eq!(judged(&records(), &order).0, Answer::Fails);
+}
+
+#[test]
+fn a_crossover_lies_between_two_places() {
+    let crossover = |up_to: u64, from: u64| {
+        let (of, to) = (json!({ "op": "write" }), json!({ "op": "read" }));
+        json!({ "crossover": { "of": of, "to": to, "up-to": up_to, "from": from } })
+    };
+    check(
+        |holds_if| claim("64..1K", holds_if),
+        (crossover(64, 1024), crossover(64, 256)),
+        [
+            "0.50× at 64 B (100 ns against 200 ns); 0.99× at 1 KiB (150 ns against 151 ns)",
+            "0.61× at 256 B (110 ns against 180 ns)",
+        ],
+    );
+    let one_sided = claim("64..1K", &crossover(1024, 4096));
+    let answer = (
+        Answer::NotMeasured,
+        "no records on both sides of the crossover of blast write, 64 B to 1 KiB".to_owned(),
+    );
+    assert_eq!(judged(&records(), &one_sided), answer);
+}
+
+#[test]
+fn a_claim_without_its_cells_is_not_measured() {
+    let unmeasured = |claim: Value, reason: &str| {
+        let answer = (Answer::NotMeasured, reason.to_owned());
+        assert_eq!(judged(&records(), &claim), answer);
+    };
+    let most = || json!({ "within": { "most": 1.0 } });
+    unmeasured(of_writes("2K", &most()), "no record of blast write, 2 KiB");
+    unmeasured(
+        of_writes("64", &json!({ "flat": { "most": 1.0 } })),
+        "a single record of blast write, 64 B",
+    );
+    let mut by_events = of_writes("64", &most());
+    by_events["cells"]["completion"] = json!("event");
+    unmeasured(by_events, "no record of blast write, 64 B, event");
+    let few = records().into_iter().map(|mut record| {
+        record.metrics.as_mut().unwrap().few_messages = true;
+        record
+    });
+    let few: Vec<PairRecord> = few.collect();
+    let ledger = ledgers().next().unwrap();
+    assert!(
+        assess(ledger, &few.iter().collect::<Vec<_>>()).is_empty(),
+        "too few messages"
+    );
+}
+
+#[test]
+fn a_device_that_lacks_what_a_claim_is_about_cannot_tell() {
+    let about = |aspect: &str, (kind, name): (DeviceKind, &str)| {
+        let mut claim = of_writes("64", &json!({ "within": { "most": 100.0 } }));
+        claim["about"] = json!([aspect]);
+        judged(&on(kind, name), &claim)
+    };
+    use DeviceKind::{Model, Soft, Tcp, Verbs};
+    for (aspect, device) in [
+        ("nic", (Soft, "soft")),
+        ("nic", (Soft, "soft@::1")),
+        ("testbed", (Soft, "soft")),
+        ("testbed", (Model, "cx5")),
+        ("pending", (Soft, "soft")),
+        ("offload", (Soft, "soft@::1")),
+        ("polling", (Tcp, "tcp")),
+    ] {
+        let (answer, reason) = about(aspect, device);
+        assert_eq!(
+            answer,
+            Answer::CannotTell,
+            "{aspect} on {device:?}: {reason}"
+        );
+        assert!(!reason.is_empty());
+    }
+    for (aspect, device) in [
+        ("nic", (Verbs, "mlx5_0")),
+        ("testbed", (Model, "cx")),
+        ("pending", (Soft, "soft@::1")),
+        ("offload", (Soft, "soft")),
+        ("polling", (Soft, "soft")),
+    ] {
+        let (answer, why) = about(aspect, device);
+        assert_eq!(
+            (answer, why.as_str()),
+            (Answer::Holds, "100 ns"),
+            "{aspect} on {device:?}"
+        );
+    }
+    let (answer, why) = about("offload", (Model, "cx"));
+    assert_eq!(answer, Answer::Holds);
+    assert_eq!(
+        why,
+        "100 ns; by construction: the model runs no program there"
+    );
+}
+
+#[test]
+fn a_known_cause_is_named_where_the_model_fails() {
+    let mut claim = of_writes("64", &json!({ "within": { "most": 1.0 } }));
+    claim["model"] = json!("the model has no such cost");
+    let on_model = judged(&on(DeviceKind::Model, "cx"), &claim);
+    assert_eq!(
+        on_model,
+        (
+            Answer::Fails,
+            "100 ns; the model has no such cost".to_owned()
+        )
+    );
+    assert_eq!(
+        judged(&records(), &claim),
+        (Answer::Fails, "100 ns".to_owned())
+    );
+}
+
+#[test]
+fn each_device_is_judged_by_its_own_records() {
+    let records = crate::common::on_both();
+    let records: Vec<&PairRecord> = records.iter().collect();
+    for ledger in ledgers() {
+        let devices = assess(ledger, &records);
+        let devices: Vec<String> = devices.iter().map(|a| a.device.to_string()).collect();
+        assert_eq!(devices, ["soft", "model:connect_ib"]);
+    }
+}
+
+#[test]
+fn a_report_has_a_chapter_about_the_claims_that_its_records_answer() {
+    let (records, meta) = (crate::common::study(), Meta::default());
+    let report = Report::from_records(&records, &meta, chapters());
+    let page = report.html();
+    assert!(page.contains("<section id=\"claims\"><h2>What the studies found, and here</h2>"));
+    assert!(page.contains("href=\"#claims\""));
+    let (assessments, expected) = (report.claims(), ledgers().count());
+    assert_eq!(assessments.len(), expected);
+    for assessment in &assessments {
+        assert!(
+            page.contains(&assessment.summary().replace('&', "&amp;")),
+            "{}",
+            assessment.summary()
+        );
+        let answers = Answer::ALL.map(|answer| assessment.count(answer));
+        assert_eq!(
+            answers.iter().sum::<usize>(),
+            assessment.ledger.claims.len()
+        );
+    }
+    let events =
+        |r: &PairRecord| r.params.completion == Completion::Event && r.program == Program::Ping;
+    let records: Vec<PairRecord> = records.into_iter().filter(|r| !events(r)).collect();
+    let fewer = Report::from_records(&records, &meta, chapters()).claims();
+    assert!(fewer[0].count(Answer::NotMeasured) > assessments[0].count(Answer::NotMeasured));
+    let lossy = crate::common::of_figure("loss");
+    let page = Report::from_records(&lossy, &meta, chapters()).html();
+    assert!(
+        !page.contains("id=\"claims\""),
+        "records of no study with claims"
+    );
+}

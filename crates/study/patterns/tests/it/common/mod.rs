@@ -1,0 +1,41 @@
+//! Running members on the user-space device, as threads, and on the model, as coroutines.
+
+use adverb_host::HostStation;
+use adverb_hwmodel::{Cluster, Placement, Preset};
+use adverb_sim::Budget;
+use adverb_softnic::{SoftContext, SoftDevice};
+use adverb_verbs::RoleId;
+
+/// Each member is a thread of its own, and opens the user-space device itself.
+pub(crate) fn on_threads<T: Send>(
+    members: u32,
+    body: impl Fn(&HostStation<SoftContext>, RoleId) -> T + Sync,
+) -> Vec<T> {
+    adverb_host::threads(&SoftDevice::new(), members, body).unwrap()
+}
+
+/// Each member is a coroutine; machine 0 has its buffers in the cache.
+pub(crate) fn on_model<T: 'static>(
+    preset: &str,
+    machines: &[u32],
+    body: impl for<'y> Fn(&adverb_hwmodel::ModelStation<'y>, RoleId) -> T + Clone + 'static,
+) -> (Vec<T>, adverb_verbs::Counters) {
+    let preset = Preset::built_in(preset).unwrap();
+    let most = machines.iter().max().unwrap() + 1;
+    let mut cluster = Cluster::new(&preset, &vec![Placement::Cached; most as usize]);
+    let members: Vec<_> = machines
+        .iter()
+        .zip((0..).map(RoleId))
+        .map(|(machine, role)| {
+            let (machine, body) = (cluster.machine(*machine), body.clone());
+            cluster.spawn(machine, &role.to_string(), move |station| {
+                body(station, role)
+            })
+        })
+        .collect();
+    let outcome = cluster.run(&Budget::NONE);
+    assert!(outcome.is_finished(), "{outcome}");
+    let ended = members.iter().map(|member| member.take().unwrap());
+    let counters = cluster.counters(cluster.machine(0));
+    (ended.collect(), counters)
+}

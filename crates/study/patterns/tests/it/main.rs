@@ -1,0 +1,9 @@
+//! The tests of the crate from outside, in one program, which is linked once.
+
+mod common;
+mod host;
+mod lost;
+mod model;
+mod onesided;
+mod rpc;
+mod soft;
