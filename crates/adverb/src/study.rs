@@ -76,6 +76,17 @@ struct Leg {
     is_model: bool,
 }
 
+impl Leg {
+    /// Returns the expected time of each run, in seconds.
+    fn expected(&self) -> impl Iterator<Item = f64> {
+        let cells = self.passes.iter().flat_map(|pass| &pass.cells);
+        cells.map(|spec| match self.is_model {
+            true => spec.simulation().as_secs_f64(),
+            false => spec.estimate().as_secs_f64(),
+        })
+    }
+}
+
 /// Prepares the runs on one device.
 fn leg(
     planned: Planned,
@@ -189,9 +200,7 @@ fn measure(
     interrupt: &Interrupt,
     tally: &mut Tally,
 ) -> anyhow::Result<()> {
-    let all = legs.iter().flat_map(|leg| &leg.passes);
-    let all = all.flat_map(|pass| &pass.cells);
-    let mut progress = Progress::new(all.map(|spec| spec.estimate().as_secs_f64()).collect());
+    let mut progress = Progress::new(legs.iter().flat_map(Leg::expected).collect());
     'legs: for leg in legs {
         for pass in &leg.passes {
             leg.recorder.in_order(&pass.cells, interrupt, |measured| {

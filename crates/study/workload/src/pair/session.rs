@@ -11,26 +11,16 @@ use crate::pair::bench::Bench;
 use crate::pair::message::{Hello, Message};
 use crate::pair::part::{Part, Ran};
 use crate::pair::peer::Peer;
-use crate::pair::spec::{CellSpec, Length};
+use crate::pair::spec::{CellSpec, LONGEST_CELL, Length, WARM_UP, WARM_UP_SHARE};
 use crate::pair::stream::{Line, Socket};
 use crate::pair::{bench, blast, layout, ping};
 use crate::sample::Sampler;
 
 /// Timeout of a run of unknown length. If the other side ends, this side is notified at once.
 const LONGEST_RUN: Span = Span::from_secs(24 * 3600);
-/// Minimum and maximum duration of a warm-up that the program chooses.
-const WARM_UP: (Span, Span) = (Span::from_ms(2), Span::from_ms(50));
-/// The warm-up takes 1 / `WARM_UP_SHARE` of the measured time or messages.
-const WARM_UP_SHARE: u64 = 10;
 /// A run ends early if it exceeds the planned duration of its repetition by this much, because other work has
 /// started on the machine since the warm-up. No further run starts if less than this much is missing.
 const TOLERANCE: Tolerance = Tolerance(4);
-/// Minimum messages or rounds of a repetition: with fewer, its beginning and end dominate ...
-const LEAST_MESSAGES: u64 = 16;
-/// ... and at least this many per buffer.
-const LEAST_PER_BUFFER: u64 = 4;
-/// Maximum duration of a cell that is prolonged for these minimums.
-const LONGEST_CELL: Span = Span::from_secs(60);
 /// Maximum number of runs of one repetition.
 const MOST_RUNS: u32 = 16;
 
@@ -213,7 +203,7 @@ impl<'s, S: Station> Session<'s, S> {
         let mut sampler = Sampler::new(self.station, mean);
         let p = &self.spec.params;
         let mut samples = Vec::with_capacity(p.repetitions as usize);
-        let least = self.least();
+        let least = self.spec.least();
         let iters = match p.length {
             Length::Iters(n) => n,
             Length::Duration(all) => {
@@ -249,7 +239,7 @@ impl<'s, S: Station> Session<'s, S> {
         let first = Run {
             iters,
             at_most: Some(at_most),
-            least: self.least().min(iters),
+            least: self.spec.least().min(iters),
         };
         let mut all = self.run(part, first, Some(sampler))?;
         for _ in 1..MOST_RUNS {
@@ -269,15 +259,6 @@ impl<'s, S: Station> Session<'s, S> {
             all = all.and(next);
         }
         Ok(all)
-    }
-
-    /// Returns the minimum number of messages or rounds of a repetition.
-    fn least(&self) -> u64 {
-        let in_flight = u64::from(self.spec.params.in_flight());
-        match self.spec.program {
-            Program::Ping => LEAST_MESSAGES,
-            Program::Blast => LEAST_MESSAGES.max(LEAST_PER_BUFFER * in_flight),
-        }
     }
 
     fn warm_up(&self, part: &mut dyn Part) -> Result<WarmUp, Fault> {
@@ -499,7 +480,7 @@ impl<'s, S: Station> Session<'s, S> {
             lost: sent - received,
         });
         let fewest = samples.iter().map(|sample| sample.iters).min();
-        metrics.few_messages = fewest.is_some_and(|fewest| fewest < self.least());
+        metrics.few_messages = fewest.is_some_and(|fewest| fewest < self.spec.least());
         let params = self.spec.params(Some(iters), Some(warm_up.iters));
         Ok(CellResult { params, metrics })
     }

@@ -1,6 +1,7 @@
 //! A cell of a study: a program with its parameters.
 
 mod check;
+mod duration;
 mod error;
 mod limits;
 
@@ -9,6 +10,7 @@ use adverb_units::{Bytes, Span};
 use adverb_verbs::{AckTimeout, PathMtu, PathOptions, RetryCount};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use duration::{LONGEST_CELL, WARM_UP, WARM_UP_SHARE};
 pub use error::SpecError;
 pub use limits::{
     ATOMIC_SIZE, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_QPS, MAX_REPETITIONS, operations,
@@ -174,47 +176,6 @@ impl CellSpec {
             ..self
         }
     }
-
-    /// Estimates the duration of the cell, with start-up of its two roles and warm-up.
-    pub fn estimate(&self) -> Span {
-        const START_UP: Span = Span::from_ms(60);
-        const GUESS_PER_MESSAGE: Span = Span::from_us(2);
-        const GUESS_PER_BYTE: Span = Span::from_ps(200);
-        let p = &self.params;
-        let message = GUESS_PER_MESSAGE + GUESS_PER_BYTE * p.size.get();
-        let measured = match p.length {
-            Length::Duration(all) => all,
-            Length::Iters(n) => message * n * u64::from(p.repetitions),
-        };
-        // Warm-up is a part of the measured time, but at least one message; so is a repetition.
-        measured.max(message * u64::from(p.repetitions)) + (measured / 8).max(message) + START_UP
-    }
-
-    /// Returns the timeout of the cell: far above its duration even on a busy machine. A side whose wait times
-    /// out ends earlier and reports what it waited for.
-    pub fn patience(&self) -> Span {
-        const LEAST: Span = Span::from_secs(300);
-        LEAST + self.longest()
-    }
-
-    /// Returns the duration of the cell on the slowest device.
-    pub fn longest(&self) -> Span {
-        /// Slower than any device: an event-driven message on a busy machine, and 100 MB/s.
-        const PER_MESSAGE: Span = Span::from_us(200);
-        const PER_BYTE: Span = Span::from_ns(10);
-        let p = &self.params;
-        let directions = match self.program {
-            Program::Ping => 2,
-            Program::Blast => 1,
-        };
-        let message = (PER_MESSAGE + PER_BYTE * p.size.get()) * directions;
-        let repetitions = u64::from(p.repetitions);
-        let measured = match p.length {
-            Length::Duration(all) => all * 4 + message * repetitions,
-            Length::Iters(n) => message * n * repetitions,
-        };
-        measured + message * p.warmup.unwrap_or(0)
-    }
 }
 
 fn cell_id(program: Program, p: &Request) -> String {
@@ -316,13 +277,6 @@ mod tests {
         let signal = |op| ping(op, |_| {}).params(None, None).signal;
         assert_eq!(signal(Opcode::Write), Signaling::Every(32));
         assert_eq!(signal(Opcode::Send), Signaling::All);
-    }
-
-    #[test]
-    fn patience_exceeds_what_was_asked_for() {
-        let length = Length::Duration(Span::from_secs(100));
-        let long = ping(Opcode::Send, |p| p.length = length);
-        assert!(long.patience() > Span::from_secs(200));
     }
 
     #[test]

@@ -1,0 +1,144 @@
+//! How long a cell takes: expected, and at most.
+
+use adverb_results::Program;
+use adverb_units::{Bytes, Span};
+
+use super::{CellSpec, Length};
+
+/// Minimum and maximum duration of a warm-up that the program chooses.
+pub(crate) const WARM_UP: (Span, Span) = (Span::from_ms(2), Span::from_ms(50));
+/// The warm-up takes 1 / `WARM_UP_SHARE` of the measured time or messages.
+pub(crate) const WARM_UP_SHARE: u64 = 10;
+/// Minimum messages or rounds of a repetition: with fewer, its beginning and end dominate ...
+const LEAST_MESSAGES: u64 = 16;
+/// ... and at least this many per buffer.
+const LEAST_PER_BUFFER: u64 = 4;
+/// Maximum duration of a cell that is prolonged for these minimums.
+pub(crate) const LONGEST_CELL: Span = Span::from_secs(60);
+
+impl CellSpec {
+    /// Returns the minimum number of messages or rounds of a repetition whose length is a duration.
+    pub(crate) fn least(&self) -> u64 {
+        let in_flight = u64::from(self.params.in_flight());
+        match self.program {
+            Program::Ping => LEAST_MESSAGES,
+            Program::Blast => LEAST_MESSAGES.max(LEAST_PER_BUFFER * in_flight),
+        }
+    }
+
+    /// Returns the messages or rounds of all repetitions, if each takes `message`.
+    fn messages(&self, message: Span) -> u64 {
+        let p = &self.params;
+        let repetitions = u64::from(p.repetitions);
+        match p.length {
+            Length::Iters(n) => n * repetitions,
+            Length::Duration(all) => {
+                let times = |span: Span| span.as_ps() / message.as_ps().max(1);
+                let affordable = times(all.max(LONGEST_CELL)).max(repetitions);
+                times(all).max((self.least() * repetitions).min(affordable))
+            }
+        }
+    }
+
+    /// Estimates the duration of the cell on a real device, with start-up of its two roles, their memory, and warm-up.
+    pub fn estimate(&self) -> Span {
+        const START_UP: Span = Span::from_ms(60);
+        const GUESS_PER_MESSAGE: Span = Span::from_us(2);
+        const GUESS_PER_BYTE: Span = Span::from_ps(200);
+        const MEMORY_PER_BYTE: Span = Span::from_ps(500);
+        let p = &self.params;
+        let message = GUESS_PER_MESSAGE + GUESS_PER_BYTE * p.size.get();
+        let measured = message * self.messages(message);
+        let warm_up = (measured / WARM_UP_SHARE).clamp(WARM_UP.0, WARM_UP.1);
+        let memory = MEMORY_PER_BYTE * p.size.get() * u64::from(p.in_flight());
+        // The warm-up has two runs at least, of one message at least.
+        START_UP + memory + warm_up.max(message * 2) + measured
+    }
+
+    /// Estimates the time that it takes to simulate the cell: that of its messages and packets, which are more than
+    /// the virtual time has room for if messages are long.
+    pub fn simulation(&self) -> Span {
+        // Measured on two cores; only the ratio matters to the progress of a study.
+        const PER_MESSAGE: Span = Span::from_us(3);
+        const PER_PACKET: Span = Span::from_us(3);
+        const PACKET: u64 = Bytes::kib(4).get();
+        // Virtual time of a message: of a small one, of which a few are in flight, and at 3.2 GB/s.
+        const VIRTUAL_PER_MESSAGE: Span = Span::from_us(2);
+        const VIRTUAL_PER_BYTE: Span = Span::from_ps(310);
+        let size = self.params.size.get();
+        let messages = self.messages(VIRTUAL_PER_MESSAGE + VIRTUAL_PER_BYTE * size);
+        (PER_MESSAGE + PER_PACKET * size.div_ceil(PACKET)) * messages
+    }
+
+    /// Returns the timeout of the cell: far above its duration even on a busy machine. A side whose wait times
+    /// out ends earlier and reports what it waited for.
+    pub fn patience(&self) -> Span {
+        const LEAST: Span = Span::from_secs(300);
+        LEAST + self.longest()
+    }
+
+    /// Returns the duration of the cell on the slowest device.
+    pub fn longest(&self) -> Span {
+        /// Slower than any device: an event-driven message on a busy machine, and 100 MB/s.
+        const PER_MESSAGE: Span = Span::from_us(200);
+        const PER_BYTE: Span = Span::from_ns(10);
+        let p = &self.params;
+        let directions = match self.program {
+            Program::Ping => 2,
+            Program::Blast => 1,
+        };
+        let message = (PER_MESSAGE + PER_BYTE * p.size.get()) * directions;
+        let repetitions = u64::from(p.repetitions);
+        let measured = match p.length {
+            Length::Duration(all) => all * 4 + message * repetitions,
+            Length::Iters(n) => message * n * repetitions,
+        };
+        measured + message * p.warmup.unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use adverb_results::Opcode;
+
+    use super::*;
+    use crate::pair::testing::{blast, ping};
+
+    #[test]
+    fn patience_exceeds_what_was_asked_for() {
+        let length = Length::Duration(Span::from_secs(100));
+        let long = ping(Opcode::Send, |p| p.length = length);
+        assert!(long.patience() > Span::from_secs(200));
+    }
+
+    /// A study's cell: four buffers, 90 ms.
+    fn of_size(size: Bytes) -> CellSpec {
+        blast(|p| {
+            (p.size, p.buffers) = (size, 4);
+            p.length = Length::Duration(Span::from_ms(90));
+        })
+    }
+
+    #[test]
+    fn the_estimate_counts_the_least_messages_of_a_long_cell() {
+        let [small, large] = [Bytes::kib(1), Bytes::mib(256)].map(|size| of_size(size).estimate());
+        assert!(small < Span::from_ms(200), "{small}");
+        // Sixteen messages, at 5 GB/s.
+        assert!(large > Span::from_ms(850), "{large}");
+        let mut most = of_size(Bytes::mib(256));
+        (most.params.buffers, most.params.repetitions) = (256, 5);
+        assert!(most.estimate() < LONGEST_CELL * 4, "{}", most.estimate());
+    }
+
+    #[test]
+    fn a_simulation_takes_as_long_as_its_packets() {
+        let sizes = [Bytes::kib(1), Bytes::kib(64), Bytes::mib(256)];
+        let [small, medium, large] = sizes.map(|size| {
+            let mut cell = of_size(size);
+            cell.params.length = Length::Duration(Span::from_ms(5));
+            cell.simulation()
+        });
+        assert!(medium < small * 2, "{medium}, {small}");
+        assert!(large > small * 100, "{large}, {small}");
+    }
+}
