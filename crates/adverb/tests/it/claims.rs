@@ -63,6 +63,42 @@ fn a_study_of_the_model_answers_claims() {
     assert_snapshot!(other.refused(2), @"error: qdr: records of figure fig3, which no claim of russell is about: name a folder that `adverb study` wrote for it");
 }
 
+/// The study names the device of Figure 8 that the first one is compared with as a further `--device`.
+#[test]
+fn a_study_of_both_ports_answers_the_claims_on_link_speeds_and_roce() {
+    let place = Place::new();
+    let devices = "--device model:mt26428_qdr --device model:mt26428_roce10";
+    let line = format!("study {devices} --only fig7,fig8 --rates sdr,ddr,qdr --out ports");
+    place.run(&line).ok();
+    let objects = place
+        .run("claims ports --study macarthur --json")
+        .ok()
+        .json();
+    let is_new = |id: &str| {
+        ["mac-t1-", "mac-7-", "mac-8"]
+            .iter()
+            .any(|own| id.starts_with(own))
+    };
+    let own = objects
+        .iter()
+        .filter(|object| is_new(object["id"].as_str().unwrap()));
+    let (first, second): (Vec<_>, Vec<_>) =
+        own.partition(|object| object["device"]["name"] == "mt26428_qdr");
+    assert_eq!(first.len(), 16);
+    for object in first {
+        assert_eq!(object["answer"], "holds", "{object}");
+        let id = object["id"].as_str().unwrap();
+        let is_bound = id.starts_with("mac-t1-") || id == "mac-8d-10g";
+        assert_eq!(object["by_construction"].is_string(), is_bound, "{object}");
+    }
+    let of_both = second
+        .iter()
+        .filter(|object| object["id"].as_str().unwrap().starts_with("mac-8"));
+    for object in of_both {
+        assert_eq!(object["answer"], "this device cannot tell", "{object}");
+    }
+}
+
 #[test]
 fn the_ledger_is_data_too() {
     let place = Place::new();
@@ -72,7 +108,7 @@ fn the_ledger_is_data_too() {
         ledgers().map(|ledger| ledger.claims.len()).sum::<usize>()
     );
     let one = place.run("claims --only mac-3a-300ns --json").ok().json();
-    assert_snapshot!(one[0].to_string(), @r#"{"study":"macarthur","id":"mac-3a-300ns","at":"Figure 3a","says":"An inline WRITE of 64 B takes about 300 ns with 8 or 16 buffers.","rows":["MAC-04"],"about":["testbed","fitted"],"cells":{"program":"blast","op":"write","size":"64","inline":true,"buffers":"8..16"},"value":"one-way","holds-if":{"within":{"least":270.0,"most":330.0}},"model":null}"#);
+    assert_snapshot!(one[0].to_string(), @r#"{"study":"macarthur","id":"mac-3a-300ns","at":"Figure 3a","says":"An inline WRITE of 64 B takes about 300 ns with 8 or 16 buffers.","rows":["MAC-04"],"found":null,"about":["testbed","fitted"],"cells":{"program":"blast","op":"write","size":"64","inline":true,"buffers":"8..16"},"value":"one-way","holds-if":{"within":{"least":270.0,"most":330.0}},"model":null}"#);
 }
 
 #[test]

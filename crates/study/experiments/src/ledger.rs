@@ -77,6 +77,8 @@ mod tests {
                 "{}",
                 claim.id
             );
+            let has_one = claim.found.is_none() || claim.rows.is_empty();
+            assert!(has_one, "{} has rows, so its text was at hand", claim.id);
         }
         assert!(ids.len() > 80, "{} claims", ids.len());
     }

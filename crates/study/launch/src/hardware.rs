@@ -155,6 +155,7 @@ impl Hardware {
             ("hardware".to_owned(), self.preset.summary.clone()),
             ("driver".to_owned(), self.preset.driver.name().to_owned()),
             ("seed".to_owned(), SEED.0.to_string()),
+            ("link layer".to_owned(), self.preset.link_layer.to_string()),
         ];
         let changed = self.changed.iter();
         details.extend(changed.map(|(path, value)| ((*path).to_owned(), value.to_string())));

@@ -284,6 +284,12 @@ impl<'a> Cells<'a> {
         Cells(self.iter().filter(|c| keep(c.record)).collect())
     }
 
+    /// Returns these cells and others.
+    #[must_use]
+    pub fn and(&self, others: &Self) -> Self {
+        Cells(self.iter().chain(others.iter()).collect())
+    }
+
     /// Returns the cells that a figure shows.
     pub fn figure(&self, figure: &str) -> Self {
         self.filter(|r| r.figures.iter().any(|id| id == figure))

@@ -182,6 +182,12 @@ impl PairRecord {
         self.device.kind == DeviceKind::Verbs && driver.is_some_and(is_software)
     }
 
+    /// Returns the link layer of the active side's port, as `adverb devices` prints it; `None` if it was not recorded.
+    pub fn link_layer(&self) -> Option<&str> {
+        let details = &self.provenance.active.device;
+        details.get("link layer").map(String::as_str)
+    }
+
     /// Converts a time of this record for display: records contain half of the round trip, except for rounds that
     /// are a single request the whole round trip is shown.
     pub fn shown_ns(&self, one_way_ns: f64) -> f64 {

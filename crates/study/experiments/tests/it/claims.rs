@@ -4,7 +4,8 @@ use adverb_experiments::{chapters, ledgers};
 use adverb_report::claims::{Answer, Ledger, assess};
 use adverb_report::{Meta, Report};
 use adverb_results::{
-    Completion, CpuTime, DeviceKind, Metrics, Opcode, PairRecord, Program, RepetitionSample, Usage,
+    Completion, CpuTime, DeviceKind, LinkRate, Metrics, Opcode, PairRecord, Program,
+    RepetitionSample, Usage,
 };
 use adverb_units::{Bytes, Span};
 use adverb_workload::pair::{CellSpec, Request};
@@ -107,6 +108,105 @@ fn a_value_is_within_bounds_at_every_place() {
             "100 ns at 64 B",
         ],
     );
+}
+
+#[test]
+fn each_of_several_series_is_within_bounds() {
+    let each = |bounds: Value| json!({ "each": { "of": [{ "op": "write" }, { "op": "read" }], "is": bounds } });
+    check(
+        |holds_if| claim("64", holds_if),
+        (
+            each(json!({ "most": 200.0 })),
+            each(json!({ "most": 150.0 })),
+        ),
+        ["write: 100 ns, read: 200 ns"; 2],
+    );
+}
+
+#[test]
+fn a_claim_about_a_link_speed_takes_only_records_of_that_speed() {
+    let mut records = records();
+    let mut slow = records[0].clone();
+    slow.params.rate = Some(LinkRate::Sdr);
+    slow.metrics = blast(sized(Opcode::Write, 64), 400).metrics;
+    records.push(slow);
+    let rates = json!({ "ratio": { "of": { "rate": "sdr" }, "to": {}, "is": { "least": 4.0 } } });
+    let answer = (Answer::Holds, "4.00× (400 ns against 100 ns)".to_owned());
+    assert_eq!(judged(&records, &of_writes("64", &rates)), answer);
+    let missing = json!({ "ratio": { "of": { "rate": "qdr" }, "to": {}, "is": { "least": 4.0 } } });
+    let answer = (
+        Answer::NotMeasured,
+        "no record of blast write, 64 B, QDR".to_owned(),
+    );
+    assert_eq!(judged(&records, &of_writes("64", &missing)), answer);
+}
+
+/// The records on a modelled device with this link layer, with a delay of each message.
+fn over(name: &str, link_layer: &str, delay: u64) -> Vec<PairRecord> {
+    let mut records = on(DeviceKind::Model, name);
+    for record in &mut records {
+        let details = &mut record.provenance.active.device;
+        details.insert("link layer".to_owned(), link_layer.to_owned());
+        let ns = record.metrics.as_ref().unwrap().one_way_ns.mean.unwrap() as u64 + delay;
+        record.metrics = blast(sized(record.params.op, record.params.size_bytes.get()), ns).metrics;
+    }
+    records
+}
+
+#[test]
+fn an_infiniband_device_is_compared_with_the_only_roce_device_of_its_kind() {
+    let (of, to) = (
+        json!({ "link": "ethernet" }),
+        json!({ "link": "infiniband" }),
+    );
+    let ratio = json!({ "ratio": { "of": of, "to": to, "is": { "least": 1.5 } } });
+    let claim = of_writes("64", &ratio);
+    let ledger = json!({ "study": "s", "source": "S", "testbed": "cx", "claim": [claim] });
+    let ledger: Ledger = serde_json::from_value(ledger).unwrap();
+    let answers = |records: &[PairRecord]| {
+        let records: Vec<&PairRecord> = records.iter().collect();
+        let judged = assess(&ledger, &records).into_iter().map(|assessment| {
+            let judgement = &assessment.judgements[0];
+            (
+                assessment.device.name.clone(),
+                judgement.answer,
+                judgement.why.clone(),
+            )
+        });
+        judged.collect::<Vec<_>>()
+    };
+    let why = |name: &str, answer, why: &str| (name.to_owned(), answer, why.to_owned());
+
+    let infiniband = over("ib", "InfiniBand", 0);
+    let roce = over("roce", "Ethernet", 100);
+    let there = "the claim compares InfiniBand with RoCE: it is judged on the InfiniBand device";
+    assert_eq!(
+        answers(&[infiniband.clone(), roce.clone()].concat()),
+        [
+            why("ib", Answer::Holds, "2.00× (200 ns against 100 ns)"),
+            why("roce", Answer::CannotTell, there),
+        ]
+    );
+    let alone = why("ib", Answer::NotMeasured, "no record of a RoCE device");
+    assert_eq!(answers(&infiniband), std::slice::from_ref(&alone));
+    let real = on(DeviceKind::Verbs, "mlx5_0")
+        .into_iter()
+        .map(|mut record| {
+            record.provenance.clone_from(&roce[0].provenance);
+            record
+        });
+    let real: Vec<PairRecord> = real.collect();
+    assert_eq!(
+        answers(&[infiniband.clone(), real].concat())[1],
+        alone,
+        "a measurement is not compared with a prediction"
+    );
+    let several = [infiniband, roce, over("roce25", "Ethernet", 50)].concat();
+    let reason = "records of several RoCE devices: model:roce and model:roce25";
+    assert_eq!(answers(&several)[0], why("ib", Answer::NotMeasured, reason));
+    let unnamed = "the records do not name the link layer";
+    let old = on(DeviceKind::Model, "old");
+    assert_eq!(answers(&old), [why("old", Answer::NotMeasured, unnamed)]);
 }
 
 #[test]
@@ -242,6 +342,8 @@ fn a_device_that_lacks_what_a_claim_is_about_cannot_tell() {
         ("testbed", (Model, "cx5")),
         ("pending", (Soft, "soft")),
         ("offload", (Soft, "soft@::1")),
+        ("link", (Soft, "soft")),
+        ("link", (Soft, "soft@::1")),
         ("polling", (Tcp, "tcp")),
     ] {
         let (answer, reason) = about(aspect, device);
@@ -257,6 +359,8 @@ fn a_device_that_lacks_what_a_claim_is_about_cannot_tell() {
         ("testbed", (Model, "cx")),
         ("pending", (Soft, "soft@::1")),
         ("offload", (Soft, "soft")),
+        ("link", (Model, "cx")),
+        ("rate", (Verbs, "mlx5_0")),
         ("polling", (Soft, "soft")),
     ] {
         let (answer, why) = about(aspect, device);

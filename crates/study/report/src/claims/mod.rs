@@ -12,7 +12,7 @@ use std::fmt;
 use adverb_results::{DeviceKind, DeviceRef, PairRecord};
 use serde::{Deserialize, Serialize};
 
-pub use pick::{ParsePlacesError, Pick, Places};
+pub use pick::{Link, ParsePlacesError, Pick, Places};
 pub use predicate::{Bounds, Predicate, Value};
 pub use words::markdown;
 
@@ -47,6 +47,9 @@ pub struct Claim {
     /// Ids of the published values that it was taken from; empty if only its direction is known.
     #[serde(default)]
     pub rows: Vec<String>,
+    /// Where else it was found, if the study's text was not at hand.
+    #[serde(default)]
+    pub found: Option<String>,
     /// What it is about, as far as not every device has it.
     #[serde(default)]
     pub about: Vec<Aspect>,
@@ -59,6 +62,15 @@ pub struct Claim {
     /// Why the model contradicts it, if it does and the reason is known.
     #[serde(default)]
     pub model: Option<String>,
+}
+
+impl Claim {
+    /// Returns whether it compares an InfiniBand device with a RoCE device.
+    fn compares_links(&self) -> bool {
+        let series = self.holds_if.series();
+        let mut picks = series.into_iter().chain([&self.cells]);
+        picks.any(|pick| pick.link.is_some())
+    }
 }
 
 impl fmt::Display for Claim {
@@ -86,6 +98,10 @@ pub enum Aspect {
     Fitted,
     /// A figure that depends on what the source does not state.
     Unstated,
+    /// A link of a known speed.
+    Link,
+    /// A rate that a link cannot exceed.
+    Rate,
 }
 
 /// Kinds of devices, as far as claims distinguish them.
@@ -135,6 +151,9 @@ impl Aspect {
                 "it depends on the host and the message size, which the source does not state"
                     .into(),
             ),
+            (Aspect::Link, Class::SharedMemory | Class::Software) => {
+                Some("this device has no link of a known speed".into())
+            }
             (Aspect::Offload, Class::Software) => {
                 Some("the passive side's CPU does the work of its NIC here".into())
             }
@@ -148,6 +167,7 @@ impl Aspect {
             (Aspect::Offload, Class::Model) => Some("the model runs no program there"),
             (Aspect::Fitted, Class::Model) => Some("a parameter of the model is fitted to it"),
             (Aspect::Polling, Class::Model) => Some("a modelled CPU polls without a pause"),
+            (Aspect::Rate, Class::Model) => Some("a modelled link sends no faster"),
             _ => None,
         }
     }
@@ -273,15 +293,19 @@ pub fn assess<'l>(ledger: &'l Ledger, records: &[&PairRecord]) -> Vec<Assessment
             ledger,
             device: device.clone(),
             judgements: claims
-                .map(|claim| judge(claim, &ledger.testbed, &own))
+                .map(|claim| judge(claim, &ledger.testbed, (&own, &cells)))
                 .collect(),
         }
     });
     assessments.collect()
 }
 
-/// Judges a claim by the cells of one device, of which there is at least one.
-fn judge<'l>(claim: &'l Claim, testbed: &str, cells: &Cells<'_>) -> Judgement<'l> {
+/// Judges a claim by the cells of one device, of which there is at least one. `all` has the cells of all devices.
+fn judge<'l>(
+    claim: &'l Claim,
+    testbed: &str,
+    (cells, all): (&Cells<'_>, &Cells<'_>),
+) -> Judgement<'l> {
     let judged = |answer, why| Judgement {
         claim,
         answer,
@@ -302,7 +326,15 @@ fn judge<'l>(claim: &'l Claim, testbed: &str, cells: &Cells<'_>) -> Judgement<'l
     if let Some(reason) = obstacles.next() {
         return judged(Answer::CannotTell, reason);
     }
-    let checks = match claim.holds_if.checks(claim.value, &claim.cells, cells) {
+    let cells = match claim.compares_links() {
+        true => with_roce(record, cells, all),
+        false => Ok(cells.clone()),
+    };
+    let cells = match cells {
+        Ok(cells) => cells,
+        Err((answer, reason)) => return judged(answer, reason),
+    };
+    let checks = match claim.holds_if.checks(claim.value, &claim.cells, &cells) {
         Ok(checks) => checks,
         Err(missing) => return judged(Answer::NotMeasured, missing),
     };
@@ -321,6 +353,40 @@ fn judge<'l>(claim: &'l Claim, testbed: &str, cells: &Cells<'_>) -> Judgement<'l
     Judgement {
         cause: claim.model.as_deref().filter(|_| is_model),
         ..judged(Answer::Fails, why)
+    }
+}
+
+/// Returns the cells of an InfiniBand device with those of the only RoCE device of the same kind.
+///
+/// # Errors
+/// The answer without such a pair, and the reason.
+fn with_roce<'a>(
+    record: &PairRecord,
+    own: &Cells<'a>,
+    all: &Cells<'a>,
+) -> Result<Cells<'a>, (Answer, String)> {
+    match Link::of(record) {
+        Some(Link::InfiniBand) => {}
+        Some(Link::Ethernet) => {
+            let reason =
+                "the claim compares InfiniBand with RoCE: it is judged on the InfiniBand device";
+            return Err((Answer::CannotTell, reason.to_owned()));
+        }
+        None => {
+            let reason = "the records do not name the link layer";
+            return Err((Answer::NotMeasured, reason.to_owned()));
+        }
+    }
+    let roce =
+        all.filter(|r| r.device.kind == record.device.kind && Link::of(r) == Some(Link::Ethernet));
+    match &roce.devices()[..] {
+        [] => Err((Answer::NotMeasured, "no record of a RoCE device".to_owned())),
+        [_] => Ok(own.and(&roce)),
+        several => {
+            let names: Vec<String> = several.iter().map(ToString::to_string).collect();
+            let reason = format!("records of several RoCE devices: {}", format::and(&names));
+            Err((Answer::NotMeasured, reason))
+        }
     }
 }
 

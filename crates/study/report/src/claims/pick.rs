@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use adverb_results::{Completion, Opcode, PairRecord, Posting, Program, Signaling, Traffic};
+use adverb_results::{
+    Completion, LinkRate, Opcode, PairRecord, Posting, Program, Signaling, Traffic,
+};
 use adverb_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +14,7 @@ use crate::cells::{Cell, Cells};
 use crate::format;
 
 /// Parameters of cells. A missing one is that of `adverb ping` and `adverb blast`: not inline, busy polling, one
-/// buffer, single posts, every request signaled; program, operation and size have to be named.
+/// buffer, single posts, every request signaled, the link's own rate; program, operation and size have to be named.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Pick {
@@ -40,6 +42,33 @@ pub struct Pick {
     /// Which requests are signaled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<Signaling>,
+    /// Speed that the link was limited to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<LinkRate>,
+    /// Link layer of the device, where a claim compares two devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<Link>,
+}
+
+/// A link layer, as far as claims distinguish them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Link {
+    /// InfiniBand.
+    InfiniBand,
+    /// Ethernet: RoCE.
+    Ethernet,
+}
+
+impl Link {
+    /// Returns the link layer of a record's device; `None` for others, and if the record has none.
+    pub(super) fn of(record: &PairRecord) -> Option<Self> {
+        match record.link_layer()? {
+            "InfiniBand" => Some(Link::InfiniBand),
+            "Ethernet" => Some(Link::Ethernet),
+            _ => None,
+        }
+    }
 }
 
 /// One size or number of buffers, or all that were measured in a range that includes both ends.
@@ -143,6 +172,8 @@ impl Pick {
             buffers: own.buffers.or(self.buffers),
             post: own.post.or(self.post),
             signal: own.signal.or(self.signal),
+            rate: own.rate.or(self.rate),
+            link: own.link.or(self.link),
         }
     }
 
@@ -156,7 +187,7 @@ impl Pick {
     fn takes(&self, r: &PairRecord) -> bool {
         let p = &r.params;
         let is_plain = p.traffic == Traffic::default() && p.impairment.is_none();
-        let is_plain = is_plain && p.rate.is_none() && !p.verify;
+        let is_plain = is_plain && p.rate == self.rate && !p.verify;
         // WRITEs into the memory that a ping polls are signaled in one way only.
         let is_signaled = p.signal == self.signal.unwrap_or(Signaling::All)
             || (r.program, p.op) == (Program::Ping, Opcode::Write);
@@ -171,6 +202,7 @@ impl Pick {
             && p.completion == self.completion.unwrap_or(Completion::Poll)
             && self.buffers.unwrap_or(Places::ONE).holds(p.buffers.into())
             && p.post == self.post.unwrap_or(Posting::Single)
+            && self.link.is_none_or(|link| Link::of(r) == Some(link))
     }
 
     /// Returns the cells by the parameter that is a range.
@@ -224,6 +256,11 @@ impl fmt::Display for Pick {
             self.buffers.map(|n| buffers(n.words(|n| n.to_string()))),
             self.post.map(|post| post.to_string()),
             self.signal.map(|signal| format!("signal {signal}")),
+            self.rate.map(|rate| rate.to_string().to_uppercase()),
+            self.link.map(|link| match link {
+                Link::InfiniBand => "over InfiniBand".to_owned(),
+                Link::Ethernet => "over RoCE".to_owned(),
+            }),
         ];
         let words: Vec<String> = words.into_iter().flatten().collect();
         f.write_str(&words.join(", "))

@@ -23,6 +23,8 @@ pub enum Value {
     RoundTrip,
     /// Payload per second.
     Throughput,
+    /// Payload of one direction, in Mb/s.
+    Megabits,
     /// CPU of the active side, in percent of one core.
     CpuActive,
     /// CPU of the passive side.
@@ -62,6 +64,7 @@ impl Value {
             Value::OneWay => Some(Quantity::OneWay),
             Value::RoundTrip => Some(Quantity::RoundTrip),
             Value::Throughput => Some(Quantity::Throughput),
+            Value::Megabits => Some(Quantity::Megabits),
             Value::CpuActive => Some(Quantity::CpuActive),
             Value::CpuPassive => Some(Quantity::CpuPassive),
             Value::CpuTimeActive | Value::CpuTimePassive => Some(Quantity::CpuActivePerRound),
@@ -106,6 +109,13 @@ fn user_to_system(cpu: CpuShare) -> Option<f64> {
 pub enum Predicate {
     /// The value is within bounds.
     Within(Bounds),
+    /// The values of all series are within bounds.
+    Each {
+        /// The series.
+        of: Vec<Pick>,
+        /// Bounds of each value.
+        is: Bounds,
+    },
     /// One value over another is within bounds.
     Ratio {
         /// Numerator.
@@ -196,6 +206,7 @@ impl Predicate {
             | Predicate::Difference { of, to, .. }
             | Predicate::Crossover { of, to, .. } => vec![of, to],
             Predicate::Gain(picks) => picks.iter().collect(),
+            Predicate::Each { of, .. } => of.iter().collect(),
             Predicate::Order(ranks) => ranks.iter().flatten().collect(),
         }
     }
@@ -255,6 +266,14 @@ impl Predicate {
                 Check {
                     is_true: bounds.contains(values[0]),
                     figures: format!("{}{place}", value.show(values[0])),
+                }
+            }
+            Predicate::Each { of, is } => {
+                let shown = of.iter().zip(values);
+                let shown = shown.map(|(pick, v)| format!("{pick}: {}", value.show(*v)));
+                Check {
+                    is_true: values.iter().all(|v| is.contains(*v)),
+                    figures: shown.collect::<Vec<_>>().join(", ") + place,
                 }
             }
             Predicate::Ratio { is, .. } => Check {
@@ -383,6 +402,11 @@ impl Predicate {
         let name = value.name();
         match self {
             Predicate::Within(bounds) => format!("{name} {}", bounds.words(|v| value.show(v))),
+            Predicate::Each { of, is } => {
+                let picks: Vec<String> = of.iter().map(|pick| format!("({pick})")).collect();
+                let bounds = is.words(|v| value.show(v));
+                format!("{name}: {} {bounds}", format::and(&picks))
+            }
             Predicate::Ratio { of, to, is } => {
                 format!("{name}: ({of}) / ({to}) {}", is.words(factor))
             }

@@ -18,10 +18,13 @@ under which records support it. The answer is one of
 Sizes and numbers of buffers that are ranges mean every one that was measured; a condition has to be true at all of
 them. Values are medians over the repetitions. A value counts as smaller than another one if it is by 2 % or more.
 Bounds are those of the published value (reading accuracy, or the words of the text); where only the direction is
-known, the condition is the direction. *Rows* are the published values in
-`crates/model/validate/data/visible.csv` and `calibration.csv` that a claim was taken from. Parameters that a
-condition does not name are those of `adverb ping` and `adverb blast`: not inline, busy polling, one buffer, single
-posts, every request signaled.
+known, the condition is the direction. *Found in* has the ids of the published values in
+`crates/model/validate/data/visible.csv` and `calibration.csv` that a claim was taken from. Where the study's text was
+not at hand, it names what the claim follows from instead: such a claim is not the authors' statement, but what their
+figure has to show if the source named there is right. Parameters that a condition does not name are those of
+`adverb ping` and `adverb blast`: not inline, busy polling, one buffer, single posts, every request signaled, the link's
+own rate. A claim that compares InfiniBand with RoCE needs records of two devices of one kind, and is judged on the
+InfiniBand device.
 
 What a claim is *about* decides which devices can answer it:
 
@@ -30,7 +33,7 @@ What a claim is *about* decides which devices can answer it:
 ";
 
 impl Aspect {
-    const ALL: [Aspect; 7] = [
+    const ALL: [Aspect; 9] = [
         Aspect::Nic,
         Aspect::Testbed,
         Aspect::Pending,
@@ -38,6 +41,8 @@ impl Aspect {
         Aspect::Polling,
         Aspect::Fitted,
         Aspect::Unstated,
+        Aspect::Link,
+        Aspect::Rate,
     ];
 
     /// Returns the word of the ledger's files.
@@ -50,6 +55,8 @@ impl Aspect {
             Aspect::Polling => "polling",
             Aspect::Fitted => "fitted",
             Aspect::Unstated => "unstated",
+            Aspect::Link => "link",
+            Aspect::Rate => "rate",
         }
     }
 
@@ -74,6 +81,12 @@ impl Aspect {
                 "a ratio of absolute figures whose host and message size the source does not state: no device can tell"
             }
             Aspect::Polling => "every device can tell; holds by construction in the model",
+            Aspect::Link => {
+                "not `soft`, `soft@ADDR` and Soft-RoCE: they have no link of a known speed"
+            }
+            Aspect::Rate => {
+                "a rate that no link exceeds; holds by construction in the model, whose link sends no faster"
+            }
         }
     }
 }
@@ -97,7 +110,7 @@ pub fn markdown<'l>(ledgers: impl Iterator<Item = &'l Ledger>) -> String {
             "{} claims. The study's hardware is `model:{testbed}`.\n",
             claims.len()
         );
-        page += "| claim | where | statement | cells | holds if | about | rows |\n|---|---|---|---|---|---|---|\n";
+        page += "| claim | where | statement | cells | holds if | about | found in |\n|---|---|---|---|---|---|---|\n";
         claims.iter().for_each(|claim| page += &row(claim));
     }
     page
@@ -118,6 +131,6 @@ fn row(claim: &Claim) -> String {
         claim.cells,
         claim.holds_if.words(claim.value),
         about.collect::<Vec<_>>().join(", "),
-        claim.rows.join(", ")
+        claim.found.clone().unwrap_or_else(|| claim.rows.join(", "))
     )
 }
