@@ -38,7 +38,7 @@ unsafe fn create(
 }
 
 /// # Safety
-/// As for [`create`].
+/// As for [`create()`].
 unsafe fn prepare(
     shared: &Arc<Shared>,
     res: &rdma_addrinfo,
