@@ -9,12 +9,12 @@ use crate::terminal;
 const UNNOTICED: f64 = 0.1;
 
 /// Measures the CPU time of other programs during a command; `None` if the system does not report it.
-pub(crate) struct Beside(Option<OtherWork>);
+pub(crate) struct LoadMonitor(Option<OtherWork>);
 
-impl Beside {
+impl LoadMonitor {
     /// Starts measuring; does nothing on a model, whose time is virtual.
     pub(crate) fn from_now(device: &DeviceChoice) -> Self {
-        Beside(match device {
+        LoadMonitor(match device {
             DeviceChoice::Model(_) => None,
             DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) | DeviceChoice::Tcp(_) => {
                 OtherWork::from_now()

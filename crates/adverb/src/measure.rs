@@ -9,7 +9,7 @@ use adverb_workload::pair::CellSpec;
 use anyhow::{anyhow, bail};
 
 use crate::args::{BlastArgs, MeasureArgs, PingArgs};
-use crate::busy::Beside;
+use crate::busy::LoadMonitor;
 use crate::failure::Stopped;
 use crate::request::Shape;
 use crate::sink::{Sink, Table};
@@ -53,7 +53,7 @@ fn run(
         _ => Backend::Hosts(Box::new(pair(args, &info, &cells)?)),
     };
     let interrupt = Interrupt::listen()?;
-    let beside = (!backend.is_served_here()).then(|| Beside::from_now(&device));
+    let monitor = (!backend.is_served_here()).then(|| LoadMonitor::from_now(&device));
     let mut recorder = Recorder::new(backend, &cells, hosts::log)?;
     let points: Vec<Values> = cells.iter().map(values).collect();
     let mut sink = Sink::open(
@@ -83,8 +83,8 @@ fn run(
         Ok(())
     });
     sink.finish(measured)?;
-    if let Some(beside) = beside {
-        beside.warn();
+    if let Some(monitor) = monitor {
+        monitor.warn();
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use adverb_results::{Opcode, Signaling};
 use adverb_workload::pair::{CellSpec, Request};
 
 use crate::args::{Format, MeasureArgs, PingArgs};
-use crate::busy::Beside;
+use crate::busy::LoadMonitor;
 use crate::measure;
 use crate::request::{self, Shape};
 use crate::sink::Sink;
@@ -59,7 +59,7 @@ pub(crate) fn run(points: &[PingArgs]) -> anyhow::Result<()> {
     }
     let interrupt = Interrupt::listen()?;
     let is_served_here = launcher.peers().iter().any(Peer::is_here);
-    let beside = (!is_served_here).then(|| Beside::from_now(&device));
+    let monitor = (!is_served_here).then(|| LoadMonitor::from_now(&device));
     let hosts = Hosts::of(&launcher, &args.on.device.all())?;
     let mut sink = Sink::open((), &[], (&args.on.out, args.on.format))?;
     if args.on.format == Format::Text {
@@ -75,8 +75,8 @@ pub(crate) fn run(points: &[PingArgs]) -> anyhow::Result<()> {
     });
     let failed = bench.finish();
     sink.finish(measured)?;
-    if let Some(beside) = beside {
-        beside.warn();
+    if let Some(monitor) = monitor {
+        monitor.warn();
     }
     failed
 }

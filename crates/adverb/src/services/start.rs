@@ -10,7 +10,7 @@ use adverb_workload::{Program, pattern::Schedule};
 
 use super::result::Rows;
 use crate::args::{ClientArgs, TargetArgs};
-use crate::busy::Beside;
+use crate::busy::LoadMonitor;
 use crate::hosts;
 use crate::request::{Shape, check_path, check_places};
 use crate::sink::{Sink, Table};
@@ -92,7 +92,7 @@ pub(super) fn measure_as<T: Table>(
     };
     let mut sink = Sink::open(rows(title), &points, (&args.on.out, args.on.format))?;
     let mut records = Vec::new();
-    let beside = (!recorder.backend().is_served_here()).then(|| Beside::from_now(&device));
+    let monitor = (!recorder.backend().is_served_here()).then(|| LoadMonitor::from_now(&device));
     let measured = cells.iter().try_for_each(|cell| {
         let id = cell.id();
         if sink.has(|record| record.cell == id && recorder.is_of(record)) {
@@ -107,8 +107,8 @@ pub(super) fn measure_as<T: Table>(
         Ok(())
     });
     sink.finish(measured)?;
-    if let Some(beside) = beside {
-        beside.warn();
+    if let Some(monitor) = monitor {
+        monitor.warn();
     }
     Ok(records)
 }

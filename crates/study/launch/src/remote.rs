@@ -6,7 +6,7 @@ use adverb_verbs::RoleId;
 use rustix::event::PollFd;
 
 use crate::control::{
-    Connection, Frame, PATIENCE, Peer, RunNumber, RunOrder, ToAgent, ToCaller, Trouble,
+    Connection, ConnectionError, Frame, PATIENCE, Peer, RunNumber, RunOrder, ToAgent, ToCaller,
 };
 use crate::local::{End, Output, RoleEnded};
 use crate::text::printable;
@@ -34,7 +34,7 @@ impl<'p> RemoteRoles<'p> {
         let lost = ordered
             .as_ref()
             .err()
-            .map(|trouble| format!("is gone: {trouble}"));
+            .map(|error| format!("is gone: {error}"));
         RemoteRoles {
             peer,
             run: ordered.unwrap_or(0),
@@ -95,7 +95,7 @@ impl<'p> RemoteRoles<'p> {
         if let Some(how) = self.lost.take() {
             return Err(how);
         }
-        let gone = |trouble: Trouble| format!("is gone: {trouble}");
+        let gone = |error: ConnectionError| format!("is gone: {error}");
         loop {
             let connection = self.peer.connection().map_err(gone)?;
             let Some(frame) = connection.hear().map_err(gone)? else {
@@ -125,7 +125,9 @@ impl<'p> RemoteRoles<'p> {
                     return Ok(());
                 }
                 Frame::Message { .. } | Frame::Word(_) => {
-                    return Err(gone(Trouble::Strange("an unexpected message".to_owned())));
+                    return Err(gone(ConnectionError::Protocol(
+                        "an unexpected message".to_owned(),
+                    )));
                 }
             }
         }
@@ -133,9 +135,10 @@ impl<'p> RemoteRoles<'p> {
         connection.keep_up(&ToAgent::Alive, PATIENCE).map_err(gone)
     }
 
-    fn end(&mut self, ended: RoleEnded, into: &mut Vec<Output>) -> Result<(), Trouble> {
+    fn end(&mut self, ended: RoleEnded, into: &mut Vec<Output>) -> Result<(), ConnectionError> {
         let at = self.running.iter().position(|role| *role == ended.role);
-        let at = at.ok_or_else(|| Trouble::Strange("the end of an unknown role".to_owned()))?;
+        let at =
+            at.ok_or_else(|| ConnectionError::Protocol("the end of an unknown role".to_owned()))?;
         self.running.swap_remove(at);
         into.push(Output::Ended(Box::new(tamed(ended))));
         Ok(())
@@ -152,12 +155,15 @@ impl<'p> RemoteRoles<'p> {
     }
 
     /// Sends something to the agent. The loss of the agent is reported by the next turn.
-    fn say(&mut self, say: impl FnOnce(&mut crate::control::ToAgentLink) -> Result<(), Trouble>) {
+    fn say(
+        &mut self,
+        say: impl FnOnce(&mut crate::control::ToAgentLink) -> Result<(), ConnectionError>,
+    ) {
         if self.is_over || self.lost.is_some() {
             return;
         }
-        if let Err(trouble) = self.peer.connection().and_then(say) {
-            self.lost = Some(format!("is gone: {trouble}"));
+        if let Err(error) = self.peer.connection().and_then(say) {
+            self.lost = Some(format!("is gone: {error}"));
         }
     }
 

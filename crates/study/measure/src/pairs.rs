@@ -17,31 +17,31 @@ use crate::jobs::of_path;
 
 /// Measures cells on one backend.
 pub struct Recorder {
-    usual: Medium,
+    usual: MeasuredDevice,
     /// For cells with injected faults, if the two sides otherwise share memory.
-    wire: Option<Medium>,
+    wire: Option<MeasuredDevice>,
     backend: Backend,
 }
 
 /// A measured device.
-struct Medium {
+struct MeasuredDevice {
     device: DeviceRef,
     site: Site,
-    details: Whose,
+    details: DetailsOf,
 }
 
 /// Source of the details about a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
+enum DetailsOf {
     /// The two sides, each with its own UDP port.
     Sides,
     /// The device that was queried: the sides do not use all of their ports.
-    Asked,
+    Queried,
 }
 
-impl Medium {
-    fn of(info: DeviceInfo, details: Whose) -> Self {
-        Medium {
+impl MeasuredDevice {
+    fn of(info: DeviceInfo, details: DetailsOf) -> Self {
+        MeasuredDevice {
             device: info.reference,
             site: info.site,
             details,
@@ -79,14 +79,19 @@ impl Recorder {
                     )));
                 }
                 if impaired > 0 {
-                    wire = Some(Medium::of(DeviceInfo::query(&device)?, Whose::Sides));
+                    wire = Some(MeasuredDevice::of(
+                        DeviceInfo::query(&device)?,
+                        DetailsOf::Sides,
+                    ));
                 }
-                Medium::of(DeviceInfo::query(&DeviceChoice::SOFT)?, Whose::Asked)
+                MeasuredDevice::of(DeviceInfo::query(&DeviceChoice::SOFT)?, DetailsOf::Queried)
             }
             Backend::Hosts(launcher) => {
-                Medium::of(DeviceInfo::query(&launcher.device())?, Whose::Sides)
+                MeasuredDevice::of(DeviceInfo::query(&launcher.device())?, DetailsOf::Sides)
             }
-            Backend::Model(hardware) => Medium::of(DeviceInfo::of_model(hardware)?, Whose::Asked),
+            Backend::Model(hardware) => {
+                MeasuredDevice::of(DeviceInfo::of_model(hardware)?, DetailsOf::Queried)
+            }
         };
         Ok(Recorder {
             usual,
@@ -96,7 +101,7 @@ impl Recorder {
     }
 
     /// Returns the device on which a cell with these faults is measured.
-    fn medium(&self, impairment: Option<&Impairment>) -> &Medium {
+    fn device_for(&self, impairment: Option<&Impairment>) -> &MeasuredDevice {
         let wire = self.wire.as_ref().filter(|_| impairment.is_some());
         wire.unwrap_or(&self.usual)
     }
@@ -106,12 +111,12 @@ impl Recorder {
         let impairment = record.params.get("impairment").cloned();
         let impairment: Option<Impairment> =
             impairment.and_then(|asked| serde_json::from_value(asked).ok());
-        let medium = self.medium(impairment.as_ref());
+        let measured = self.device_for(impairment.as_ref());
         let is_same = match self.backend {
             Backend::Hosts(_) => true,
-            Backend::Model(_) => record.provenance.active.device == medium.site.device,
+            Backend::Model(_) => record.provenance.active.device == measured.site.device,
         };
-        is_same && record.device == medium.device
+        is_same && record.device == measured.device
     }
 
     /// Runs cells: on a real device one after another, on a model ahead of `body` and on all cores. Each call
@@ -167,10 +172,10 @@ impl Recorder {
         started: String,
         mut run: Run<Option<CellResult>>,
     ) -> Measured {
-        let medium = self.medium(spec.params.path.impairment.as_ref());
+        let measured = self.device_for(spec.params.path.impairment.as_ref());
         let provenance = self.provenance(spec, started, take_details(&mut run));
-        let mut record = pair_record(spec, run, (medium.device.clone(), provenance));
-        if medium.device == DeviceChoice::SOFT.reference() {
+        let mut record = pair_record(spec, run, (measured.device.clone(), provenance));
+        if measured.device == DeviceChoice::SOFT.reference() {
             // The ports have a path MTU, but messages in shared memory are not split into packets.
             record.params.path_mtu_bytes = None;
         }
@@ -178,11 +183,11 @@ impl Recorder {
     }
 
     /// Returns the site of a passive side at a peer, with its device's name if that differs.
-    fn passive_site(&self, medium: &Medium, said: Details) -> Option<Site> {
+    fn passive_site(&self, measured: &MeasuredDevice, said: Details) -> Option<Site> {
         let welcome = self.backend.peers().first()?.welcome();
         let mut site = welcome.site.clone();
         site.device.extend(said);
-        if welcome.device != medium.device {
+        if welcome.device != measured.device {
             let name = welcome.device.to_string();
             site.device.insert("name".to_owned(), name);
         }
@@ -191,19 +196,19 @@ impl Recorder {
 
     fn provenance(&self, spec: &CellSpec, started: String, said: (Details, Details)) -> Provenance {
         let is_reversed = spec.params.traffic.reversed && !self.backend.peers().is_empty();
-        let medium = self.medium(spec.params.path.impairment.as_ref());
-        let (active, passive) = match (medium.details, is_reversed) {
-            (Whose::Asked, _) => Default::default(),
-            (Whose::Sides, false) => said,
+        let measured = self.device_for(spec.params.path.impairment.as_ref());
+        let (active, passive) = match (measured.details, is_reversed) {
+            (DetailsOf::Queried, _) => Default::default(),
+            (DetailsOf::Sides, false) => said,
             // The passive side runs here.
-            (Whose::Sides, true) => (said.1, said.0),
+            (DetailsOf::Sides, true) => (said.1, said.0),
         };
-        let mut site = medium.site.clone();
+        let mut site = measured.site.clone();
         if matches!(self.backend, Backend::Hosts(_)) && self.backend.peers().is_empty() {
             site.device.extend(of_the_other_side(&active, &passive));
         }
         site.device.extend(active);
-        let (here, there) = (site, self.passive_site(medium, passive));
+        let (here, there) = (site, self.passive_site(measured, passive));
         match there {
             Some(there) if is_reversed => self.backend.provenance(started, there, Some(here)),
             there => self.backend.provenance(started, here, there),

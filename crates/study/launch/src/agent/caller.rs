@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use adverb_host::{MAX_FRAME, Wire, WireError};
 use rustix::event::PollFd;
 
+use super::admission::Place;
 use super::crowd::{Holder, MAX_SESSIONS, Sender};
-use super::desk::Place;
 use super::session::{Link, Session};
 use crate::catalog::Catalog;
 use crate::control::{Connection, Frame, Greeting, MAX_GREETING, ToAgent, ToCaller, Visit};

@@ -6,9 +6,9 @@
 //! processes. No session waits for another session or for a silent caller. When all places are taken, callers
 //! without a request and sessions without a run give way to newcomers ([`crowd`]).
 
+mod admission;
 mod caller;
 mod crowd;
-mod desk;
 mod session;
 
 use std::io::ErrorKind;
@@ -25,9 +25,9 @@ use crate::device::DeviceChoice;
 use crate::event::{Event, Log};
 use crate::interrupt::Interrupt;
 use crate::place::Pinning;
+use admission::Admission;
 use caller::Caller;
 use crowd::{Holder, MAX_SESSIONS, counts, first_out};
-use desk::Desk;
 use session::{Link, Session};
 
 /// Maximum number of connections before their session; more wait in the listening socket.
@@ -76,15 +76,15 @@ pub enum Until {
 /// # Errors
 /// The address or the device cannot be used.
 pub fn serve(options: &AgentOptions, catalog: &'static Catalog, log: Log) -> anyhow::Result<()> {
-    let desk = Desk::new(options, LEISURE)?;
+    let admission = Admission::new(options, LEISURE)?;
     let listener = listen(options.bind.as_ref())?;
     let interrupt = Interrupt::listen()?;
-    introduce(listener.local_addr()?, &desk, log);
+    introduce(listener.local_addr()?, &admission, log);
     let most = match options.until {
         Until::FirstSession => 1,
         Until::Signal => u64::MAX,
     };
-    let server = Server::new(Some(listener), desk, (catalog, log));
+    let server = Server::new(Some(listener), admission, (catalog, log));
     server.serve(&interrupt, |server| server.served < most)?;
     Ok(())
 }
@@ -99,9 +99,9 @@ pub(crate) fn serve_caller(
     options: &AgentOptions,
     (catalog, log): (&'static Catalog, Log),
 ) -> anyhow::Result<Farewell> {
-    let desk = Desk::new(options, NO_END)?;
+    let admission = Admission::new(options, NO_END)?;
     let interrupt = Interrupt::listen()?;
-    let mut server = Server::new(None, desk, (catalog, log));
+    let mut server = Server::new(None, admission, (catalog, log));
     let caller = Caller::greeted(connection, from, (catalog, log));
     server.callers.push(caller);
     server.serve(&interrupt, |server| {
@@ -134,8 +134,8 @@ fn listen(bind: Option<&HostPort>) -> anyhow::Result<TcpListener> {
 }
 
 /// Logs the address, and which hosts can reach it.
-fn introduce(address: SocketAddr, desk: &Desk, log: Log) {
-    let device = desk.device().map_or_else(
+fn introduce(address: SocketAddr, admission: &Admission, log: Log) {
+    let device = admission.device().map_or_else(
         || "the device that the client names".to_owned(),
         ToString::to_string,
     );
@@ -155,7 +155,7 @@ fn introduce(address: SocketAddr, desk: &Desk, log: Log) {
 struct Server {
     /// `None` if only the first caller is served.
     listener: Option<TcpListener>,
-    desk: Desk,
+    admission: Admission,
     callers: Vec<Caller>,
     sessions: Vec<Session>,
     /// Until when no connections are accepted.
@@ -172,12 +172,12 @@ struct Server {
 impl Server {
     fn new(
         listener: Option<TcpListener>,
-        desk: Desk,
+        admission: Admission,
         (catalog, log): (&'static Catalog, Log),
     ) -> Self {
         Server {
             listener,
-            desk,
+            admission,
             callers: Vec::new(),
             sessions: Vec::new(),
             respite: None,
@@ -325,7 +325,7 @@ impl Server {
             }
             let caller = self.callers.remove(next);
             let visit = caller.request().expect("a caller in the line has asked");
-            match self.desk.admit(visit, caller.reached_at()) {
+            match self.admission.admit(visit, caller.reached_at()) {
                 Ok(place) => {
                     if let Some(at) = yielding {
                         let evicted = self.sessions.swap_remove(at).evict();

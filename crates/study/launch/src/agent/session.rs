@@ -7,11 +7,11 @@ use adverb_verbs::RoleId;
 use adverb_workload::{Cause, Role, RoleError};
 use rustix::event::PollFd;
 
+use super::admission::Place;
 use super::crowd::Holder;
-use super::desk::Place;
 use crate::catalog::Catalog;
 use crate::control::{
-    Connection, Frame, PATIENCE, RunNumber, RunOrder, ToAgent, ToCaller, Trouble,
+    Connection, ConnectionError, Frame, PATIENCE, RunNumber, RunOrder, ToAgent, ToCaller,
 };
 use crate::device::DeviceChoice;
 use crate::event::{Event, Log};
@@ -58,7 +58,7 @@ struct Running {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Leave {
     #[error(transparent)]
-    Trouble(#[from] Trouble),
+    Connection(#[from] ConnectionError),
     #[error("cannot read from a role: {0}")]
     System(#[from] std::io::Error),
 }
@@ -153,7 +153,7 @@ impl Session {
         &mut self,
         frame: Frame<ToAgent>,
         taken: &impl Fn() -> Vec<u32>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ConnectionError> {
         match frame {
             Frame::Word(ToAgent::Alive) => {}
             Frame::Word(ToAgent::Run(order)) if self.running.is_none() => {
@@ -181,7 +181,9 @@ impl Session {
                 }
             }
             Frame::Word(ToAgent::Visit(_) | ToAgent::Run(_)) => {
-                return Err(Trouble::Strange("an unexpected message".to_owned()));
+                return Err(ConnectionError::Protocol(
+                    "an unexpected message".to_owned(),
+                ));
             }
         }
         Ok(())
@@ -193,10 +195,10 @@ impl Session {
             .filter(|running| running.number == run)
     }
 
-    fn begin(&mut self, order: &RunOrder, taken: Vec<u32>) -> Result<(), Trouble> {
+    fn begin(&mut self, order: &RunOrder, taken: Vec<u32>) -> Result<(), ConnectionError> {
         let given = order.roles.len();
         if !(1..=MOST_ROLES).contains(&given) {
-            return Err(Trouble::Strange(format!(
+            return Err(ConnectionError::Protocol(format!(
                 "a run with {given} roles on this host"
             )));
         }
@@ -299,7 +301,7 @@ impl Session {
         };
         let name = &self.name;
         (self.log)(Event::Note(match (&self.running, why) {
-            (None, Leave::Trouble(trouble)) if trouble.is_end() => {
+            (None, Leave::Connection(error)) if error.is_end() => {
                 format!("{name}: left after {cells}")
             }
             (None, _) => format!("{name}: lost after {cells}: {why}"),

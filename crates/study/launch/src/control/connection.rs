@@ -44,19 +44,19 @@ pub(crate) enum Frame<W> {
 
 /// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
+pub(crate) enum ConnectionError {
     #[error(transparent)]
     Wire(#[from] WireError),
     #[error("it violated the protocol: {0}")]
-    Strange(String),
+    Protocol(String),
     #[error("it has been silent for {} s", .0.as_secs())]
     Silent(Duration),
 }
 
-impl Trouble {
+impl ConnectionError {
     /// Whether the other end closed the connection.
     pub(crate) fn is_end(&self) -> bool {
-        matches!(self, Trouble::Wire(WireError::Closed))
+        matches!(self, ConnectionError::Wire(WireError::Closed))
     }
 }
 
@@ -120,8 +120,9 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
         self.wire.take_at_most(longest);
     }
 
-    pub(crate) fn say(&mut self, word: &Out) -> Result<(), Trouble> {
-        let json = serde_json::to_vec(word).map_err(|e| Trouble::Strange(e.to_string()))?;
+    pub(crate) fn say(&mut self, word: &Out) -> Result<(), ConnectionError> {
+        let json =
+            serde_json::to_vec(word).map_err(|e| ConnectionError::Protocol(e.to_string()))?;
         Ok(self.wire.send(&[&[WORD], &json])?)
     }
 
@@ -131,17 +132,17 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
         run: RunNumber,
         (from, to): (RoleId, RoleId),
         bytes: &[u8],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ConnectionError> {
         let head = [run, from.0, to.0].map(u32::to_le_bytes);
         Ok(self.wire.send(&[&[MESSAGE], head.as_flattened(), bytes])?)
     }
 
     /// Returns the next received frame, if there is one.
-    pub(crate) fn hear(&mut self) -> Result<Option<Frame<In>>, Trouble> {
+    pub(crate) fn hear(&mut self) -> Result<Option<Frame<In>>, ConnectionError> {
         let Some(frame) = self.wire.receive()? else {
             return Ok(None);
         };
-        let strange = |what: &str| Err(Trouble::Strange(what.to_owned()));
+        let strange = |what: &str| Err(ConnectionError::Protocol(what.to_owned()));
         match frame.split_first() {
             Some((&WORD, json)) => match read_strictly(json) {
                 Ok(word) => Ok(Some(Frame::Word(word))),
@@ -159,10 +160,14 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
     ///
     /// # Errors
     /// The connection has ended, or the other end has been silent for longer than `patience`.
-    pub(crate) fn keep_up(&mut self, alive: &Out, patience: Duration) -> Result<(), Trouble> {
+    pub(crate) fn keep_up(
+        &mut self,
+        alive: &Out,
+        patience: Duration,
+    ) -> Result<(), ConnectionError> {
         self.wire.flush()?;
         if self.wire.last_heard().elapsed() >= patience {
-            return Err(Trouble::Silent(patience));
+            return Err(ConnectionError::Silent(patience));
         }
         if self.wire.last_sent().elapsed() >= KEEPALIVE && !self.is_congested() {
             self.say(alive)?;

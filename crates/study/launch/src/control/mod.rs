@@ -23,7 +23,9 @@ pub use peer::Peer;
 pub use protocol::Welcome;
 pub use ranks::Ranks;
 
-pub(crate) use connection::{Connection, Frame, PATIENCE, ToAgentLink, Trouble, wait, wait_until};
+pub(crate) use connection::{
+    Connection, ConnectionError, Frame, PATIENCE, ToAgentLink, wait, wait_until,
+};
 pub(crate) use identity::Identity;
 pub(crate) use protocol::{
     Greeting, Limits, MAX_GREETING, RankName, RunNumber, RunOrder, ToAgent, ToCaller, Visit,

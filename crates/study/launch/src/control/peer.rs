@@ -9,8 +9,8 @@ use adverb_verbs::{DeviceCaps, PathMtu};
 use anyhow::{Context, bail, ensure};
 
 use super::{
-    Connection, Frame, HostPort, Identity, PeerAddress, Ranks, RunNumber, RunOrder, ToAgent,
-    ToAgentLink, ToCaller, Trouble, Visit, Welcome, wait,
+    Connection, ConnectionError, Frame, HostPort, Identity, PeerAddress, Ranks, RunNumber,
+    RunOrder, ToAgent, ToAgentLink, ToCaller, Visit, Welcome, wait,
 };
 use crate::catalog::Catalog;
 use crate::device::{DeviceChoice, SoftAddress};
@@ -189,7 +189,7 @@ impl Peer {
     }
 
     /// Orders the agent's part in a run; `order` gets the run's number.
-    pub(crate) fn order(&mut self, mut order: RunOrder) -> Result<RunNumber, Trouble> {
+    pub(crate) fn order(&mut self, mut order: RunOrder) -> Result<RunNumber, ConnectionError> {
         self.runs += 1;
         order.run = self.runs;
         self.connection()?.say(&ToAgent::Run(Box::new(order)))?;
@@ -197,7 +197,7 @@ impl Peer {
     }
 
     /// Returns the connection, unless it is lost.
-    pub(crate) fn connection(&mut self) -> Result<&mut ToAgentLink, Trouble> {
+    pub(crate) fn connection(&mut self) -> Result<&mut ToAgentLink, ConnectionError> {
         self.connection.as_mut().ok_or(WireError::Closed.into())
     }
 

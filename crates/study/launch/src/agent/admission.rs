@@ -15,7 +15,7 @@ use crate::place::Pinning;
 use crate::text::{Usage, one_line, printable};
 
 /// Decides which callers are admitted, by the command line.
-pub(super) struct Desk {
+pub(super) struct Admission {
     device: Option<DeviceChoice>,
     pinning: Pinning,
     leisure: Duration,
@@ -34,7 +34,7 @@ pub(super) struct Place {
     pub(super) welcome: Welcome,
 }
 
-impl Desk {
+impl Admission {
     /// Checks the device. Callers may be silent for `leisure` between runs.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl Desk {
             refuse_model(device).map_err(|reason| Usage(format!("--device: {reason}")))?;
             DeviceInfo::query(device)?;
         }
-        Ok(Desk {
+        Ok(Admission {
             device: options.device.clone(),
             pinning: options.pinning.clone(),
             leisure,
