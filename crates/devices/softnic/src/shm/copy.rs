@@ -49,7 +49,8 @@ pub(crate) unsafe fn place(target: *mut u8, source: *const u8, length: usize) {
 /// Returns a copy of inline payload.
 pub(crate) fn gather_inline(sges: &[Sge<'_>]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(sges.iter().map(|sge| sge.length() as usize).sum());
-    for sge in sges {
+    // A piece of no bytes may be anywhere, even at NULL.
+    for sge in sges.iter().filter(|sge| sge.length() > 0) {
         let source = std::ptr::with_exposed_provenance::<u8>(sge.addr() as usize);
         // SAFETY: an inline piece is readable while it lives (`Sge::from_raw`, `MemoryRegion::sge`).
         bytes.extend_from_slice(unsafe {
@@ -61,7 +62,16 @@ pub(crate) fn gather_inline(sges: &[Sge<'_>]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use adverb_verbs::Lkey;
+
     use super::*;
+
+    #[test]
+    fn an_inline_piece_of_no_bytes_may_be_at_null() {
+        // SAFETY: it has no bytes.
+        let sge = unsafe { Sge::from_raw(0, 0, Lkey::default()) };
+        assert!(gather_inline(&[sge]).is_empty());
+    }
 
     #[test]
     fn every_length_and_alignment_is_copied_exactly() {
