@@ -295,6 +295,11 @@ static void walk_group(const char *ip) {
     struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_UD, .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
     CHECK(rdma_create_qp(id, NULL, &init) == 0 && state_of(id) == IBV_QPS_RTS);
     FAILED(rdma_leave_multicast(id, (struct sockaddr *)&group), EADDRNOTAVAIL);
+    if (strcmp(own, "::1") == 0) {
+        FAILED(rdma_join_multicast(id, (struct sockaddr *)&group, NULL), ENETUNREACH);
+        destroy(id);
+        return;
+    }
     CHECK(rdma_join_multicast(id, (struct sockaddr *)&group, &group) == 0);
     struct rdma_cm_event *event = next(channel, RDMA_CM_EVENT_MULTICAST_JOIN);
     CHECK(event->id == id && event->status == 0 && event->param.ud.private_data == &group);

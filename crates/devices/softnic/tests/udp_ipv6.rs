@@ -94,3 +94,28 @@ fn a_port_of_one_ip_version_names_addresses_of_the_other() {
         assert!(error.contains("not of the same IP version"), "{error}");
     }
 }
+
+#[test]
+fn groups_that_the_loopback_interface_does_not_carry_are_refused() {
+    if std::net::UdpSocket::bind("[::1]:0").is_err() {
+        return not_run("ports at ::1: this machine has no IPv6");
+    }
+    let end = End::of(SoftDevice::at("::1".parse().unwrap()), Bytes::kib(4));
+    let group = Gid("ff15::7".parse::<std::net::Ipv6Addr>().unwrap().octets());
+    let address = AddressVector {
+        dgid: group,
+        ..end.local_address()
+    };
+    let qp = end.datagram_qp(&end.cq, QpCaps::default());
+    let errors = [
+        end.context
+            .create_ah(&end.pd, &address)
+            .err()
+            .unwrap()
+            .to_string(),
+        qp.attach_mcast(group, Lid(0)).unwrap_err().to_string(),
+    ];
+    for error in errors {
+        assert!(error.contains("carries no IPv6 groups"), "{error}");
+    }
+}

@@ -4,12 +4,12 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd;
 
 use adverb_verbs::{Gid, PathMtu, Qpn};
 use adverb_wire::{ROCE_PORT, bth, icrc, imm_dt, ipv4, ipv6, reth, udp};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::shm::layout::slot_of;
 
@@ -164,6 +164,21 @@ pub fn interface_index(ip: IpAddr) -> io::Result<u32> {
         0 => Err(io::Error::last_os_error()),
         index => Ok(index),
     }
+}
+
+/// Returns the index of the interface that has `ip`, if it carries an IPv6 group.
+///
+/// # Errors
+/// As for [`interface_index`]; `NetworkUnreachable` if the interface has no route to groups, as the loopback interface:
+/// what is sent to a group there is lost.
+pub(super) fn interface_to_group(ip: IpAddr, group: IpAddr) -> io::Result<u32> {
+    let interface = interface_index(ip)?;
+    if let IpAddr::V6(group) = group {
+        let probe = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
+        sockopt::set_ipv6_multicast_if(&probe, interface)?;
+        probe.connect(SocketAddrV6::new(group, ROCE_PORT, 0, interface))?;
+    }
+    Ok(interface)
 }
 
 fn interface_mtu(name: &CStr) -> io::Result<u64> {

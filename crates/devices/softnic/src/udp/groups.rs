@@ -120,6 +120,11 @@ impl ReachError {
                  (`rdma link`): use another network namespace"
                     .to_owned(),
             ),
+            ReachError::System(source) if source.kind() == io::ErrorKind::NetworkUnreachable => (
+                source,
+                "; the interface carries no IPv6 groups, as the loopback interface: use the address of another one"
+                    .to_owned(),
+            ),
             ReachError::System(source) => (source, String::new()),
         }
     }

@@ -218,18 +218,18 @@ impl Udp {
         (ip, class): (IpAddr, TrafficClass),
     ) -> Result<u64, ReachError> {
         if ip.is_multicast() {
-            self.send_groups(host)?;
+            self.send_groups(host, ip)?;
         }
         let made = self.driver().datagrams.make_handle(pd, (ip, class));
         made.ok_or(ReachError::Version(self.own.ip()))
     }
 
-    /// Sends multicast datagrams through the interface of the port's address.
-    fn send_groups(&self, host: &dyn Host) -> io::Result<()> {
+    /// Sends multicast datagrams, to this group and others, through the interface of the port's address.
+    fn send_groups(&self, host: &dyn Host, group: IpAddr) -> io::Result<()> {
         match self.own.ip() {
             IpAddr::V4(own) => self.socket.send_groups_from(own),
             own @ IpAddr::V6(_) => {
-                let find = move || address::interface_index(own);
+                let find = move || address::interface_to_group(own, group);
                 let interface = host.tasks().run(host.wake(), find)?;
                 self.socket.send_groups_by(interface)
             }

@@ -31,7 +31,7 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketFlags, SocketType, bind, sendto, socket_with, sockopt,
 };
 
-use super::address::interface_index;
+use super::address::interface_to_group;
 use super::capture::{Capture, Numbering};
 use super::filter;
 use super::message_header::{Control, EMPTY, SocketName, header};
@@ -98,7 +98,7 @@ impl RoceSocket {
                 sockopt::set_ip_add_membership(&socket, &group, &own)?;
             }
             (IpAddr::V6(group), _) => {
-                let interface = interface_index(own)?;
+                let interface = interface_to_group(own, group.into())?;
                 bind(&socket, &SocketAddrV6::new(group, ROCE_PORT, 0, interface))?;
                 sockopt::set_ipv6_add_membership(&socket, &group, interface)?;
             }
