@@ -52,6 +52,7 @@ struct Place<'a> {
     program: &'a Path,
     shared: &'a Path,
     address: String,
+    transport: &'static str,
     path: PathTo,
 }
 
@@ -59,7 +60,7 @@ impl Place<'_> {
     /// Starts a process that ends at a point; 0 for none.
     fn start(&self, (point, signal): (u32, i32)) -> Process {
         let mut child = over_adverb(self.program, self.shared)
-            .args([point.to_string(), signal.to_string()])
+            .args([self.transport, &point.to_string(), &signal.to_string()])
             .env("ADVERB_RUN_ADDRESS", &self.address)
             .env("ADVERB_RUN_FAULTS", self.path.faults())
             .stdin(Stdio::piped())
@@ -76,7 +77,10 @@ impl Place<'_> {
             to: child.stdin.take(),
             child,
             lines,
-            what: format!("{:?}, point {point}, signal {signal}", self.path),
+            what: format!(
+                "{}, {:?}, point {point}, signal {signal}",
+                self.transport, self.path
+            ),
         }
     }
 
@@ -198,7 +202,7 @@ fn check(place: &Place<'_>, end: (u32, i32)) {
     assert_empty(place.shared);
 }
 
-fn check_all(number: u8, path: PathTo) {
+fn check_all(number: u8, (transport, path): (&'static str, PathTo)) {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("ends.c", folder.path()) else {
         return;
@@ -216,6 +220,7 @@ fn check_all(number: u8, path: PathTo) {
                         program,
                         shared,
                         address,
+                        transport,
                         path,
                     };
                     check(&place, *end);
@@ -227,10 +232,20 @@ fn check_all(number: u8, path: PathTo) {
 
 #[test]
 fn a_killed_program_fails_alone_in_shared_memory() {
-    check_all(1, PathTo::SharedMemory);
+    check_all(1, ("rc", PathTo::SharedMemory));
 }
 
 #[test]
 fn a_killed_program_fails_alone_over_udp() {
-    check_all(2, PathTo::Udp);
+    check_all(2, ("rc", PathTo::Udp));
+}
+
+#[test]
+fn a_killed_program_with_xrc_fails_alone_in_shared_memory() {
+    check_all(3, ("xrc", PathTo::SharedMemory));
+}
+
+#[test]
+fn a_killed_program_with_xrc_fails_alone_over_udp() {
+    check_all(4, ("xrc", PathTo::Udp));
 }
