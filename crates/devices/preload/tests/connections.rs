@@ -1,4 +1,4 @@
-//! A C program that walks librdmacm's events, options and errors, over IPv4 and IPv6.
+//! C programs that walk librdmacm: events, options and errors over IPv4 and IPv6; how connections end.
 
 #![allow(missing_docs, reason = "a test program")]
 
@@ -7,17 +7,19 @@ mod common;
 
 use std::net::UdpSocket;
 
-use common::{assert_empty, assert_explained, compiled, not_run, over_adverb};
+use common::namespaces::Wire;
+use common::{PathTo, assert_empty, assert_explained, compiled, not_run, over_adverb};
 
-/// Runs the program over the device at the first of its arguments; returns what it explained.
-fn walked(arguments: [&str; 3]) -> Option<String> {
+/// Runs a program over the device at the first of its arguments; returns what it explained.
+fn walked(program: &str, arguments: &[&str], path: PathTo) -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
-    let program = compiled("connections.c", folder.path())?;
+    let program = compiled(program, folder.path())?;
     let shared = folder.path().join("shared");
     std::fs::create_dir(&shared).unwrap();
     let output = over_adverb(program, &shared)
         .args(arguments)
         .env("ADVERB_RUN_ADDRESS", arguments[0])
+        .env("ADVERB_RUN_FAULTS", path.faults())
         .env("ADVERB_EXPLAIN", "1")
         .output()
         .unwrap();
@@ -30,7 +32,7 @@ fn walked(arguments: [&str; 3]) -> Option<String> {
 #[test]
 fn a_program_walks_connections_over_ipv4() {
     let arguments = ["127.41.0.4", "127.41.0.5", "239.41.0.4"];
-    let Some(explained) = walked(arguments) else {
+    let Some(explained) = walked("connections.c", &arguments, PathTo::SharedMemory) else {
         return;
     };
     let lines = [
@@ -46,5 +48,40 @@ fn a_program_walks_connections_over_ipv6() {
     if let Err(error) = UdpSocket::bind("[::1]:0") {
         return not_run("connections over IPv6", &format!("no address ::1: {error}"));
     }
-    walked(["::1", "", "ff02::4104"]);
+    walked(
+        "connections.c",
+        &["::1", "", "ff02::4104"],
+        PathTo::SharedMemory,
+    );
+}
+
+#[test]
+fn a_disconnection_follows_the_last_message_in_shared_memory() {
+    walked("endings.c", &["127.41.0.8"], PathTo::SharedMemory);
+}
+
+#[test]
+fn a_disconnection_follows_the_last_message_over_udp() {
+    walked("endings.c", &["127.41.0.9"], PathTo::Udp);
+}
+
+#[test]
+fn connections_to_a_loopback_address_have_it_at_both_ends() {
+    let wire = match Wire::new("loopback") {
+        Ok(wire) => wire,
+        Err(reason) => return not_run("loopback addresses of a host", &reason),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("endings.c", folder.path()) else {
+        return;
+    };
+    let own = Wire::ADDRESSES[0];
+    let output = over_adverb("ip", folder.path())
+        .args(["netns", "exec", &wire.names[0]])
+        .args([&*program, own.as_ref()])
+        .env("ADVERB_RUN_ADDRESS", own)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
 }

@@ -21,9 +21,10 @@ use crate::port::Port;
 use crate::port::PrivateReach;
 use crate::qp::{MAX_RD_ATOM, SoftQp};
 use crate::shm::dir::DirPath;
-use crate::shm::layout::{FIRST_QP, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ, slot_of};
+use crate::shm::layout::{FIRST_QP, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ, qp_index, slot_of};
 use crate::shm::peer::check_pidfd;
 use crate::shm::quiesce;
+use crate::shm::sync::lock;
 use crate::srq::SoftSrq;
 use crate::udp::{Udp, UdpAddress, UdpPeers, ip_of};
 use crate::xrc::SoftXrcd;
@@ -485,6 +486,17 @@ impl SoftContext {
     /// Whether queue pairs with this number belong to the context.
     pub fn numbers(&self, qpn: Qpn) -> bool {
         slot_of(qpn) == self.handle.port.slot
+    }
+
+    /// Whether messages to a queue pair of the context have arrived whose completions were not polled.
+    pub fn has_unpolled_receives(&self, qpn: Qpn) -> bool {
+        let qps = lock(&self.handle.port.qps);
+        let qp = qps
+            .get(&qp_index(qpn))
+            .filter(|_| self.numbers(qpn))
+            .cloned();
+        drop(qps);
+        qp.is_some_and(|qp| qp.has_unpolled_receives())
     }
 
     /// Opens an XRC domain (`ibv_open_xrcd`).

@@ -76,6 +76,11 @@ impl RecvQueue {
         Some(completion)
     }
 
+    /// Connected queue pairs: whether the receive at `position` is complete.
+    pub(crate) fn has_arrived(&self, position: u64) -> bool {
+        self.datagrams.is_none() && self.ring.arrival(position).is_some()
+    }
+
     /// Flushes the receive at `position`, which no requester can complete any more. A message that has arrived
     /// stays a success.
     pub(crate) fn flush(&self, position: u64) -> WorkCompletion {
@@ -112,6 +117,15 @@ impl RecvQueue {
     fn completion(&self, position: u64, arrival: Arrival) -> WorkCompletion {
         received(self.wr_id(position), self.qpn, arrival)
     }
+}
+
+/// Whether a completion is of a message to a queue pair.
+pub(crate) fn is_message_to(qpn: Qpn, completion: &WorkCompletion) -> bool {
+    let is_receive = matches!(
+        completion.opcode,
+        WcOpcode::Recv | WcOpcode::RecvRdmaWithImm
+    );
+    completion.qp_num == qpn && completion.status == WcStatus::Success && is_receive
 }
 
 /// Returns the completion of a connection's receive.

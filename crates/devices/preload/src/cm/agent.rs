@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use adverb_abi::{ibv_context, ibv_pd};
 use adverb_softnic::{Gsi, ReceivedMad};
-use adverb_transport::cm::{CmEvent, CmParams, ConnId, Manager};
+use adverb_transport::cm::{CmParams, ConnId, Manager};
 use adverb_units::{Span, Time};
-use adverb_verbs::{Context as _, DeviceCaps, PathMtu, PortNum};
+use adverb_verbs::{Context as _, DeviceCaps, PathMtu, PortNum, Qpn};
 use adverb_wire::cm::ServiceId;
 
 use super::id::Shared;
@@ -24,6 +24,9 @@ use crate::object::lock;
 
 /// Interval at which dead processes of this host are looked for.
 const WATCH: Duration = Duration::from_millis(200);
+
+/// Interval at which connections are looked at that have ended with unpolled messages.
+const TICK: Duration = Duration::from_millis(1);
 
 /// The agent of a device, which lives as long as the process.
 #[derive(Debug)]
@@ -61,12 +64,15 @@ pub(super) struct AgentState {
     pub(super) manager: Manager<SocketAddr>,
     pub(super) conns: HashMap<ConnId, Arc<Shared>>,
     pub(super) listeners: HashMap<ServiceId, Arc<Shared>>,
+    /// Connections that the peer has ended, while messages of it have arrived that the program has not polled. The program
+    /// learns it at this time at the latest.
+    pub(super) ending: Vec<(ConnId, Instant)>,
     /// Connections to processes of this host: the peer's port, and the number of the process that has it.
     pub(super) peers: HashMap<ConnId, (SocketAddr, u64)>,
 }
 
-/// Delivers an event of the manager, with the agent locked.
-type Deliver = fn(&'static Agent, &mut AgentState, Time, CmEvent<SocketAddr>);
+/// Delivers the events of the manager, with the agent locked.
+type Deliver = fn(&'static Agent, &mut AgentState, Time);
 
 impl AgentState {
     /// Passes a message to the manager, or holds it.
@@ -82,7 +88,16 @@ impl AgentState {
 }
 
 impl Agent {
-    /// Makes the agent of an open device. Its thread calls `deliver` with each event of the manager.
+    /// Returns the address at which the device reaches a host: of this host its own, even if the program uses a loopback
+    /// address.
+    pub(super) const fn reached_as(&self, ip: IpAddr) -> IpAddr {
+        match ip.is_loopback() && !self.ip.is_loopback() {
+            true => self.ip,
+            false => ip,
+        }
+    }
+
+    /// Makes the agent of an open device. Its thread calls `deliver` for the events of the manager.
     pub(super) fn start(
         context: *mut ibv_context,
         deliver: Deliver,
@@ -108,6 +123,7 @@ impl Agent {
                 manager: Manager::new(CmParams::default(), random()),
                 conns: HashMap::new(),
                 listeners: HashMap::new(),
+                ending: Vec::new(),
                 peers: HashMap::new(),
             }),
         }));
@@ -177,11 +193,16 @@ impl Agent {
                 self.look_for_dead_peers(&mut state, now);
                 self.end_lingering(&mut state, now);
             }
-            while let Some(event) = state.manager.poll_event() {
-                deliver(self, &mut state, now, event);
-            }
+            deliver(self, &mut state, now);
             self.transmit(&mut state);
         }
+    }
+
+    /// Whether messages to a queue pair have arrived whose completions the program has not polled.
+    pub(super) fn has_unpolled_receives(&self, qpn: Qpn) -> bool {
+        // SAFETY: the agent's context is never closed.
+        let context = unsafe { Context::of(self.context()) };
+        context.soft.has_unpolled_receives(qpn)
     }
 
     /// Returns how long the thread may wait for a message.
@@ -193,8 +214,10 @@ impl Agent {
             || !state.lingering.is_empty()
             || self.needs_standard_port(&state);
         let watch = is_watching.then_some(WATCH);
+        let ending = (!state.ending.is_empty()).then_some(TICK);
         let longest = Duration::from_secs(3600);
-        timer.into_iter().chain(watch).min().unwrap_or(longest)
+        let all = timer.into_iter().chain(watch).chain(ending);
+        all.min().unwrap_or(longest)
     }
 
     /// Whether other hosts reach this process's services only by way of another process, which may end.

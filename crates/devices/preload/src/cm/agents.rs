@@ -15,7 +15,7 @@ pub(super) fn agents() -> Result<&'static [&'static Agent], Refusal> {
         // SAFETY: a device of the list.
         let opened = device::ours().map(|device| unsafe { verbs::ibv_open_device(device) });
         let agents = opened.filter(|context| !context.is_null());
-        let started = agents.filter_map(|context| Agent::start(context, deliver::event).ok());
+        let started = agents.filter_map(|context| Agent::start(context, deliver::events).ok());
         let started: Vec<_> = started.collect();
         if !started.is_empty() {
             // SAFETY: the function takes no argument and does not unwind.
@@ -44,6 +44,12 @@ pub(super) fn at(ip: IpAddr) -> Result<&'static Agent, Refusal> {
             format!("no device at {ip}: the devices are at {}", own.join(", ")),
         )
     })
+}
+
+/// Whether an id that is bound to this address is bound to no device, and listens on all: a loopback address, as the
+/// kernel treats it, unless a device has it. (libfabric then takes the device's address, which other hosts reach.)
+pub(super) fn is_any_device(ip: IpAddr) -> Result<bool, Refusal> {
+    Ok(ip.is_loopback() && agents()?.iter().all(|agent| agent.ip != ip))
 }
 
 extern "C" fn say_goodbye() {

@@ -89,14 +89,16 @@ fn service(shared: &Shared) -> Result<(ServiceId, IpCmHeader), Refusal> {
 
 fn request(shared: &Arc<Shared>, agent: &'static Agent, wanted: &Wanted) -> Result<(), Refusal> {
     let (service, header) = service(shared)?;
+    let to = agent.reached_as(header.destination);
     // SAFETY: the id is alive.
     let qp_type = unsafe { (*shared.c()).qp_type };
     let psn = random() & 0xff_ffff;
     let (class, ack_timeout) = {
         let mut state = lock(&shared.state);
         state.phase = Phase::Connecting;
+        state.qpn = Some(wanted.qpn);
         let peer = &mut state.peer;
-        peer.gid = Some(Gid(gid(header.destination)));
+        peer.gid = Some(Gid(gid(to)));
         peer.own_psn = psn;
         peer.mtu = Some(agent.mtu);
         peer.responder_resources = wanted.responder_resources;
@@ -131,7 +133,7 @@ fn request(shared: &Arc<Shared>, agent: &'static Agent, wanted: &Wanted) -> Resu
             local_lid: PERMISSIVE_LID,
             remote_lid: PERMISSIVE_LID,
             local_gid: Gid(gid(agent.ip)),
-            remote_gid: Gid(gid(header.destination)),
+            remote_gid: Gid(gid(to)),
             flow_label: 0,
             rate: RATE,
             traffic_class: class,
@@ -142,7 +144,7 @@ fn request(shared: &Arc<Shared>, agent: &'static Agent, wanted: &Wanted) -> Resu
         },
         private_data: with_header(&header, &wanted.private_data),
     };
-    let peer = agent.gsi.listener(header.destination, service.0);
+    let peer = agent.gsi.listener(to, service.0);
     agent.with(|state, now| {
         let conn = state.manager.connect(now, peer, req);
         state.conns.insert(conn, shared.clone());
@@ -166,7 +168,9 @@ fn resolve(shared: &Arc<Shared>, agent: &'static Agent, wanted: &Wanted) -> Resu
         service,
         private_data: with_header(&header, &wanted.private_data),
     };
-    let peer = agent.gsi.listener(header.destination, service.0);
+    let peer = agent
+        .gsi
+        .listener(agent.reached_as(header.destination), service.0);
     agent.with(|state, now| {
         let conn = state.manager.resolve(now, peer, req);
         state.conns.insert(conn, shared.clone());
@@ -203,6 +207,7 @@ unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_para
         let psn = random() & 0xff_ffff;
         {
             let mut state = lock(&shared.state);
+            state.qpn = Some(wanted.qpn);
             state.peer.own_psn = psn;
             state.peer.responder_resources = wanted.responder_resources;
             state.peer.initiator_depth = wanted.initiator_depth;

@@ -100,14 +100,18 @@ pub(super) fn migrate(
     shared: &Arc<Shared>,
     c_channel: *mut rdma_event_channel,
 ) -> Result<(), Refusal> {
+    let c = shared.c();
     let is_sync = c_channel.is_null();
+    // SAFETY: the id is alive.
+    if !is_sync && unsafe { (*c).channel } == c_channel {
+        return Ok(());
+    }
     let c_channel = match is_sync {
         true => create_channel()?,
         false => c_channel,
     };
     // SAFETY: the program passes a channel that it has created, or it was created above.
     let channel = unsafe { Channel::of(c_channel) };
-    let c = shared.c();
     let (old, was_sync) = {
         let mut state = lock(&shared.state);
         let was_sync = std::mem::replace(&mut state.is_sync, is_sync);

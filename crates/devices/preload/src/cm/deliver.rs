@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use adverb_abi::{IBV_QPT_RC, IBV_QPT_UC, rdma_conn_param, rdma_ud_param};
 use adverb_transport::cm::{CmEvent, ConnId};
@@ -19,13 +20,20 @@ use super::event::Kind;
 use super::id::{self, Origin, Peer, Phase, Shared};
 use crate::object::lock;
 
-/// Delivers an event.
-pub(super) fn event(
-    agent: &'static Agent,
-    state: &mut AgentState,
-    now: Time,
-    event: CmEvent<SocketAddr>,
-) {
+/// How long a program gets to poll the last messages of a connection before it learns that the peer has ended it. A peer
+/// in the same host disconnects within microseconds of its last message, which may be while the program's thread is not
+/// running; over a network it takes longer. libfabric destroys the queue pair and what has not been polled.
+const LAST_MESSAGES: Duration = Duration::from_millis(200);
+
+/// Delivers the events of the manager.
+pub(super) fn events(agent: &'static Agent, state: &mut AgentState, now: Time) {
+    while let Some(next) = state.manager.poll_event() {
+        event(agent, state, now, next);
+    }
+    end_connections(agent, state);
+}
+
+fn event(agent: &'static Agent, state: &mut AgentState, now: Time, event: CmEvent<SocketAddr>) {
     let conn = event.conn();
     match event {
         CmEvent::Request { peer, req, .. } => request(agent, state, (now, conn, peer), &req),
@@ -47,7 +55,7 @@ pub(super) fn event(
         }
         CmEvent::Disconnected { .. } => {
             state.peers.remove(&conn);
-            simple(state, conn, (Phase::Disconnected, Kind::Disconnected, 0));
+            state.ending.push((conn, Instant::now() + LAST_MESSAGES));
         }
         CmEvent::TimewaitExit { .. } => {
             simple(state, conn, (Phase::Disconnected, Kind::TimewaitExit, 0));
@@ -59,8 +67,9 @@ pub(super) fn event(
             ..
         } => {
             state.peers.remove(&conn);
-            if let Some(shared) = state.conns.remove(&conn) {
-                lock(&shared.state).phase = Phase::Disconnected;
+            if let Some(shared) = state.conns.remove(&conn)
+                && enter(&shared, Phase::Disconnected) == IsKnown::Yes
+            {
                 let mut event = Event::new(Kind::Rejected, c_int::from(reason.0), &shared);
                 event.private_data = private_data.to_vec();
                 shared.push(event);
@@ -70,10 +79,46 @@ pub(super) fn event(
     }
 }
 
+/// Tells the program that connections have ended whose last messages it has polled.
+fn end_connections(agent: &Agent, state: &mut AgentState) {
+    if state.ending.is_empty() {
+        return;
+    }
+    let now = Instant::now();
+    let mut ending = std::mem::take(&mut state.ending);
+    ending.retain(|(conn, latest)| {
+        let shared = state.conns.get(conn);
+        let qpn = shared.and_then(|shared| lock(&shared.state).qpn);
+        let waits = now < *latest && qpn.is_some_and(|qpn| agent.has_unpolled_receives(qpn));
+        if !waits {
+            simple(state, *conn, (Phase::Disconnected, Kind::Disconnected, 0));
+        }
+        waits
+    });
+    state.ending = ending;
+}
+
 fn simple(state: &AgentState, conn: ConnId, (phase, kind, status): (Phase, Kind, c_int)) {
-    if let Some(shared) = state.conns.get(&conn) {
-        lock(&shared.state).phase = phase;
+    if let Some(shared) = state.conns.get(&conn)
+        && enter(shared, phase) == IsKnown::Yes
+    {
         shared.push(Event::new(kind, status, shared));
+    }
+}
+
+/// Whether the program expects events of an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IsKnown {
+    Yes,
+    /// It has not accepted the request yet, and its context in the id may be the listener's. As with the kernel, it
+    /// learns from `rdma_accept` that the requester has given up.
+    No,
+}
+
+fn enter(shared: &Shared, phase: Phase) -> IsKnown {
+    match std::mem::replace(&mut lock(&shared.state).phase, phase) {
+        Phase::Requested => IsKnown::No,
+        _ => IsKnown::Yes,
     }
 }
 
@@ -267,7 +312,11 @@ fn sidr_replied(state: &mut AgentState, conn: ConnId, rep: &SidrRep) {
             true => Phase::Connected,
             false => Phase::Disconnected,
         };
-        (is_valid, own.remote)
+        let remote = own.remote.zip(own.agent);
+        (
+            is_valid,
+            remote.map(|(to, agent)| agent.reached_as(to.ip())),
+        )
     };
     let (kind, status) = match is_valid {
         true => (Kind::Established, 0),
@@ -277,7 +326,7 @@ fn sidr_replied(state: &mut AgentState, conn: ConnId, rep: &SidrRep) {
     event.private_data = rep.private_data.to_vec();
     if let Some(remote) = remote.filter(|_| is_valid) {
         event.param = Param::Ud(rdma_ud_param {
-            ah_attr: address::ah_attr(remote.ip(), 0),
+            ah_attr: address::ah_attr(remote, 0),
             qp_num: rep.qpn.get(),
             qkey: rep.qkey,
             ..rdma_ud_param::zeroed()

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use adverb_abi::{ibv_pd, ibv_qp, ibv_qp_init_attr, rdma_cm_id, rdma_event_channel};
 use adverb_transport::cm::ConnId;
-use adverb_verbs::{Gid, PathMtu};
+use adverb_verbs::{Gid, PathMtu, Qpn};
 use adverb_wire::cm::{PortSpace, ServiceId};
 
 use super::agent::Agent;
@@ -120,6 +120,8 @@ pub(super) struct State {
     pub(super) conn: Option<ConnId>,
     pub(super) local: Option<SocketAddr>,
     pub(super) remote: Option<SocketAddr>,
+    /// The queue pair of the connection on this side.
+    pub(super) qpn: Option<Qpn>,
     /// What a queue pair needs to know of its peer.
     pub(super) peer: Peer,
     pub(super) services: Vec<(&'static Agent, ServiceId)>,
@@ -220,7 +222,7 @@ impl Shared {
             (*addr).addr.pkey = 0xffff;
             if let Some(remote) = remote {
                 (*addr).dst_storage = address::storage(remote);
-                (*addr).addr.dgid = address::gid(remote.ip());
+                (*addr).addr.dgid = address::gid(agent.reached_as(remote.ip()));
             }
         }
     }
@@ -274,6 +276,7 @@ pub(super) fn create(origin: Origin) -> Arc<Shared> {
             conn: None,
             local: None,
             remote: None,
+            qpn: None,
             peer: Peer::default(),
             services: Vec::new(),
             template: None,

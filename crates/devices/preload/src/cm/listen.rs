@@ -9,7 +9,7 @@ use adverb_wire::cm::{PortSpace, ServiceId};
 
 use super::address;
 use super::agent::{Agent, random};
-use super::agents::{agents, at};
+use super::agents::{agents, at, is_any_device};
 use super::id::{Phase, Shared};
 use crate::call::{self, Refusal};
 use crate::object::lock;
@@ -23,10 +23,11 @@ pub(super) fn bind(shared: &Shared, wanted: SocketAddr) -> Result<(), Refusal> {
     if phase != Phase::New {
         return Err(Refusal::invalid("the id has an address"));
     }
-    let is_any = wanted.ip().to_canonical().is_unspecified();
+    let ip = wanted.ip().to_canonical();
+    let is_any = ip.is_unspecified() || is_any_device(ip)?;
     let agents = match is_any {
         true => agents()?.to_vec(),
-        false => vec![at(wanted.ip().to_canonical())?],
+        false => vec![at(ip)?],
     };
     let port = match wanted.port() {
         0 => free_port(&agents, space),

@@ -16,29 +16,33 @@ use super::path::PathRecord;
 use crate::call::{self, Refusal};
 use crate::object::lock;
 
-/// Returns the device that reaches `to`, and the address under which it does.
+/// Returns the device that reaches `to`.
 fn find(
     own: Option<IpAddr>,
     bound: Option<&'static Agent>,
     to: SocketAddr,
-) -> Result<(&'static Agent, SocketAddr), Refusal> {
-    let ip = to.ip().to_canonical();
-    let to = SocketAddr::new(ip, to.port());
+) -> Result<&'static Agent, Refusal> {
+    let ip = to.ip();
     let local = agents()?.iter().find(|agent| agent.ip == ip);
-    let agent = match (bound, own, local) {
-        (Some(agent), ..) => agent,
-        (None, Some(own), _) => at(own)?,
-        (None, None, Some(agent)) => agent,
-        (None, None, None) if ip.is_loopback() || ip.is_multicast() => agents()?[0],
+    match (bound, own, local) {
+        (Some(agent), ..) => Ok(agent),
+        (None, Some(own), _) => at(own),
+        (None, None, Some(agent)) => Ok(agent),
+        (None, None, None) if ip.is_loopback() || ip.is_multicast() => Ok(agents()?[0]),
         (None, None, None) => {
             let source = address::source_towards(to);
-            at(source.map_err(Refusal::from)?)?
+            at(source.map_err(Refusal::from)?)
         }
-    };
-    // This host is reached at the address of its device, whatever the program calls it.
-    let is_this_host = ip.is_loopback() && !agent.ip.is_loopback();
-    let ip = if is_this_host { agent.ip } else { ip };
-    Ok((agent, SocketAddr::new(ip, to.port())))
+    }
+}
+
+/// Returns this side's address of a connection to `to`. To a loopback address it is one, too, as the kernel's: programs
+/// compare what they bind to and connect to with the addresses of connections.
+fn own_address(agent: &Agent, own: Option<IpAddr>, to: IpAddr) -> IpAddr {
+    match agent.reached_as(to) == to {
+        true => agent.ip,
+        false => own.unwrap_or(to),
+    }
 }
 
 pub(super) fn resolve_addr(
@@ -56,14 +60,16 @@ pub(super) fn resolve_addr(
         )));
     }
     let own = own_ip(source).or(own_ip(local));
+    let to = SocketAddr::new(to.ip().to_canonical(), to.port());
     match find(own, bound, to) {
-        Ok((agent, to)) => {
+        Ok(agent) => {
             let given = source.or(local).map_or(0, |address| address.port());
             let port = match given {
                 0 => free_port(&[agent], space),
                 port => port,
             };
-            shared.bind_to(agent, (SocketAddr::new(agent.ip, port), Some(to)));
+            let ip = own_address(agent, own, to.ip());
+            shared.bind_to(agent, (SocketAddr::new(ip, port), Some(to)));
             lock(&shared.state).phase = Phase::AddrResolved;
             shared.report(Kind::AddrResolved, 0);
         }
@@ -108,7 +114,10 @@ pub(super) fn resolve_route(shared: &Arc<Shared>) -> Result<(), Refusal> {
             "an id that is {phase:?} cannot resolve a route"
         )));
     };
-    shared.set_path(PathRecord::new((agent.ip, remote.ip()), (agent.mtu, class)));
+    shared.set_path(PathRecord::new(
+        (agent.ip, agent.reached_as(remote.ip())),
+        (agent.mtu, class),
+    ));
     lock(&shared.state).phase = Phase::RouteResolved;
     shared.report(Kind::RouteResolved, 0);
     Ok(())

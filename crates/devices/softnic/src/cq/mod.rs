@@ -19,7 +19,7 @@ use spin::mutex::SpinMutex;
 use crate::channel::SoftChannel;
 use crate::idle;
 use crate::port::{Port, TableEntry};
-use crate::recv_queue::RecvQueue;
+use crate::recv_queue::{RecvQueue, is_message_to};
 use crate::shm::datagram_ring::Holder;
 use crate::shm::layout::{CqEntry, Duties, qp_index};
 use crate::shm::notify::Urgency;
@@ -200,6 +200,14 @@ impl CqInner {
         rings.recount(qpn);
         rings.remove_if_empty(qpn);
         rings.flushed.retain(|completion| completion.qp_num != qpn);
+    }
+
+    /// Whether messages to a queue pair have arrived whose completions were not polled.
+    pub(crate) fn has_unpolled_receives(&self, queue: &RecvQueue) -> bool {
+        let rings = &mut self.state.lock().rings;
+        let receiver = (rings.known(queue.qpn)).and_then(|member| member.receiver.as_ref());
+        receiver.is_some_and(|receiver| queue.has_arrived(receiver.next))
+            || rings.flushed.iter().any(|c| is_message_to(queue.qpn, c))
     }
 
     /// Does a producer's duties after this process has added a completion to the ring of a queue pair (given by

@@ -48,6 +48,13 @@ impl PortQp for QpInner {
         self.peer.lock().clone()
     }
 
+    fn has_unpolled_receives(&self) -> bool {
+        match &self.srq {
+            None => self.recv_cq.has_unpolled_receives(&self.recv_queue),
+            Some(srq) => srq.has_unpolled_receives(self.qpn, self.recv_cq.index),
+        }
+    }
+
     fn take_reports(&self) {
         // The queue pair may be destroyed: with the lock, this comes before the events of the queue pair are removed.
         let mut send = self.send.lock();

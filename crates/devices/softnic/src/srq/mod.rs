@@ -25,6 +25,7 @@ mod xrc;
 
 use crate::domain::{Handle, SoftPd};
 use crate::port::{Port, PortSrq, TableEntry};
+use crate::recv_queue::is_message_to;
 use crate::shm::datagram_ring::Addressee;
 use crate::shm::layout::{MAX_SRQ, XrcQueue, srqn_of};
 use crate::shm::null_space::receives_of;
@@ -333,6 +334,15 @@ impl SrqInner {
     }
 
     // --- for queue pairs
+
+    /// Whether messages to a queue pair have arrived whose completions were not polled.
+    pub(crate) fn has_unpolled_receives(&self, qpn: Qpn, recv_cq: u32) -> bool {
+        let mut state = self.up_to_date();
+        self.collect(&mut state);
+        self.note_busy(&state);
+        let mut ready = state.ready_for(recv_cq).iter();
+        ready.any(|completion| is_message_to(qpn, completion))
+    }
 
     /// Adds one generation of a queue pair.
     pub(crate) fn join(&self, addressee: Addressee, qpn: Qpn, recv_cq: u32) {
