@@ -262,7 +262,12 @@ fn listening(folder: &Path, command: impl Fn(u16, File) -> Command) -> (Server, 
 
 /// Whether a program of this network namespace listens on a TCP port.
 pub(crate) fn is_listening(port: u16) -> bool {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+    has_listener(Path::new("/proc/net"), port)
+}
+
+/// Whether a program of the network namespace with these tables listens on a TCP port.
+pub(crate) fn has_listener(tables: &Path, port: u16) -> bool {
+    let tables = ["tcp", "tcp6"].map(|table| std::fs::read_to_string(tables.join(table)));
     let listens = |row: &str| {
         let mut words = row.split_whitespace().skip(1);
         let (local, _, state) = (words.next(), words.next(), words.next());
