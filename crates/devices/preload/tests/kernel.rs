@@ -1,7 +1,7 @@
 //! The kernel's RDMA stack next to the user-space NIC, in a virtual machine.
 //!
-//! As peer: one program runs over `rdma_cm` on Soft-RoCE, the other over the user-space NIC, each active in turn. As a
-//! further device: programs over the user-space NIC see Soft-RoCE's device, too, and use it.
+//! As peer: one program runs over `rdma_cm` or rsockets on Soft-RoCE, the other over the user-space NIC, each active in
+//! turn. As a further device: programs over the user-space NIC see Soft-RoCE's device, too, and use it.
 
 #![allow(missing_docs, reason = "a test program")]
 
@@ -49,6 +49,9 @@ try "kernel to adverb" .s1061c06 "$over rping -s -a 10.77.0.2 -C 5 -v -V" "rping
 try "adverb to kernel" "" "rping -s -a 10.77.0.1 -C 5 -v -V" "$over rping -c -a 10.77.0.1 -C 5 -v -V"
 try "datagrams, kernel to adverb" .s1111c06 "$over udaddy -b 10.77.0.2" "udaddy -s 10.77.0.2"
 try "datagrams, adverb to kernel" "" "udaddy -b 10.77.0.1" "$over udaddy -s 10.77.0.1"
+stream="rstream -T v -T b -S 70000 -I 2 -C 10"
+try "rsockets, kernel to adverb" .s1061d2f "$over $stream -b 10.77.0.2" "$stream -s 10.77.0.2"
+try "rsockets, adverb to kernel" "" "$stream -b 10.77.0.1" "$over $stream -s 10.77.0.1"
 try "adverb refuses" .s1061c06 "$over rping -s -a 10.77.0.2" "rping -c -a 10.77.0.2 -p 78 -C 1" refused
 try "the kernel refuses" "" "rping -s -a 10.77.0.1" "$over rping -c -a 10.77.0.1 -p 78 -C 1" refused
 "#;
@@ -136,6 +139,12 @@ fn check(text: &str) {
         let told = part(name);
         assert!(told.contains("client 0, server 0"), "{told}");
         assert_eq!(told.matches("return status 0").count(), 2, "{told}");
+    }
+    for name in ["rsockets, kernel to adverb", "rsockets, adverb to kernel"] {
+        let told = part(name);
+        assert!(told.contains("client 0, server 0"), "{told}");
+        // One row of each side, which has verified the bytes.
+        assert_eq!(told.matches(" 68k ").count(), 2, "{told}");
     }
     for line in [
         "devices: adverb0 rxe0",
