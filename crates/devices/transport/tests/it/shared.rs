@@ -4,12 +4,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use crate::lab::memory::{REMOTE, pieces};
-use crate::lab::{Fate, Lab, Random, Side, config};
+use crate::lab::{Fate, Lab, Random, Side, config, steps};
 use adverb_transport::{
-    Payload, PostError, RcQp, ReceiveQueue, ReceiveWork, SendWork, SharedReceives, UcConfig, UcQp,
-    Work,
+    PostError, RcQp, ReceiveQueue, ReceiveWork, SharedReceives, UcConfig, UcQp, Work,
 };
-use adverb_verbs::{AccessFlags, Imm, PathMtu, QpState, SendFlags, Srqn, WcStatus, WrId};
+use adverb_verbs::{AccessFlags, Imm, PathMtu, QpState, WcStatus, WrId};
 use adverb_wire::Verb;
 
 /// A queue that everybody has a handle of.
@@ -47,23 +46,13 @@ fn lane(queue: &Queue) -> Lab<RcQp> {
     Lab::new(a, b, Box::new(|_| Fate::Pass))
 }
 
-fn request(id: u64, work: Work, payload: Payload) -> SendWork {
-    SendWork {
-        wr_id: WrId(id),
-        work,
-        payload,
-        flags: SendFlags::SIGNALED,
-        remote_srqn: Srqn(0),
-    }
-}
-
 fn send(lab: &mut Lab<RcQp>, id: u64, work: Work, length: usize) -> Vec<u8> {
     let bytes = Random::new(id).bytes(length);
     let payload = lab.a.memory.put(0, &bytes);
     let memory = &lab.a.memory;
     lab.a
         .qp
-        .post_send(request(id, work, payload), memory)
+        .post_send(steps::work(id, work, payload), memory)
         .unwrap();
     bytes
 }
@@ -185,7 +174,7 @@ fn uc_gives_back_the_receive_of_a_message_that_lost_a_packet() {
     let (mut here, mut there) = (crate::lab::TestMemory::new(), crate::lab::TestMemory::new());
     for id in 1..=2 {
         let payload = here.put(0, &[7; 700]);
-        a.post_send(request(id, Work::Send, payload)).unwrap();
+        a.post_send(steps::work(id, Work::Send, payload)).unwrap();
     }
     let mut out = [0; adverb_transport::PACKET_SPACE];
     let mut count = 0;

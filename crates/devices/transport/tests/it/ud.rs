@@ -1,12 +1,12 @@
 //! UD: one packet a message, queue keys, routing headers.
 
-use crate::lab::TestMemory;
 use crate::lab::memory::{REMOTE, piece, pieces};
+use crate::lab::{TestMemory, steps};
 use adverb_transport::{
-    Completion, DropReason, PACKET_SPACE, Payload, PostError, ReceiveQueue, ReceiveWork, SendWork,
-    Solicited, UdConfig, UdDestination, UdQp, Work,
+    Completion, DropReason, PACKET_SPACE, PostError, ReceiveQueue, ReceiveWork, Solicited,
+    UdConfig, UdDestination, UdQp, Work,
 };
-use adverb_verbs::{Imm, PathMtu, Psn, QpState, Qpn, SendFlags, Srqn, WcFlags, WcStatus, WrId};
+use adverb_verbs::{Imm, PathMtu, Psn, QpState, Qpn, SendFlags, WcFlags, WcStatus, WrId};
 use adverb_wire::{Packet, UnknownOpcode, grh};
 
 const QKEY: u32 = 0x1111;
@@ -32,16 +32,6 @@ fn node(number: u32, qkey: u32) -> Node {
     Node {
         qp: UdQp::new(&config, ReceiveQueue::new(8)),
         memory: TestMemory::new(),
-    }
-}
-
-fn send(id: u64, work: Work, payload: Payload) -> SendWork {
-    SendWork {
-        wr_id: WrId(id),
-        work,
-        payload,
-        flags: SendFlags::SIGNALED,
-        remote_srqn: Srqn(0),
     }
 }
 
@@ -90,7 +80,7 @@ fn a_datagram_arrives_behind_its_routing_header() {
     let (mut a, mut b) = (node(1, 5), node(2, QKEY));
     receive(&mut b, 0, 1024);
     let payload = a.memory.put(64, b"datagram");
-    let mut request = send(7, Work::SendWithImm(Imm(3)), payload);
+    let mut request = steps::work(7, Work::SendWithImm(Imm(3)), payload);
     request.flags |= SendFlags::SOLICITED;
     a.qp.post_send(request, to(2, QKEY)).unwrap();
     assert_eq!(carry(&mut a, &mut b), [Ok(())]);
@@ -108,14 +98,14 @@ fn a_datagram_arrives_behind_its_routing_header() {
 #[test]
 fn a_wrong_queue_key_or_no_receive_drops_the_datagram() {
     let (mut a, mut b) = (node(1, 5), node(2, QKEY));
-    a.qp.post_send(send(1, Work::Send, piece(0, 8)), to(2, QKEY))
+    a.qp.post_send(steps::work(1, Work::Send, piece(0, 8)), to(2, QKEY))
         .unwrap();
     receive(&mut b, 1, 64);
-    a.qp.post_send(send(2, Work::Send, piece(0, 8)), to(2, QKEY + 1))
+    a.qp.post_send(steps::work(2, Work::Send, piece(0, 8)), to(2, QKEY + 1))
         .unwrap();
-    a.qp.post_send(send(3, Work::Send, piece(0, 8)), to(9, QKEY))
+    a.qp.post_send(steps::work(3, Work::Send, piece(0, 8)), to(9, QKEY))
         .unwrap();
-    a.qp.post_send(send(4, Work::Send, piece(0, 8)), to(2, QKEY))
+    a.qp.post_send(steps::work(4, Work::Send, piece(0, 8)), to(2, QKEY))
         .unwrap();
     let mut fates = carry(&mut a, &mut b);
     let wanted = [
@@ -160,7 +150,7 @@ fn a_driver_may_place_messages_itself() {
     let mut out = [0; PACKET_SPACE];
     let mut give = |b: &mut Node, qkey, room: usize| {
         let payload = a.memory.put(0, b"datagram");
-        let request = send(1, Work::SendWithImm(Imm(3)), payload);
+        let request = steps::work(1, Work::SendWithImm(Imm(3)), payload);
         a.qp.post_send(request, to(2, qkey)).unwrap();
         let (length, _) = a.qp.poll_transmit(&a.memory, &mut out).unwrap();
         let packet = Packet::parse(&out[..length]).unwrap();
@@ -190,7 +180,7 @@ fn a_driver_may_place_messages_itself() {
 fn a_privileged_queue_key_is_the_senders_own() {
     let (mut a, mut b) = (node(1, QKEY), node(2, QKEY));
     receive(&mut b, 1, 64);
-    a.qp.post_send(send(1, Work::Send, piece(0, 8)), to(2, 0x8000_0000))
+    a.qp.post_send(steps::work(1, Work::Send, piece(0, 8)), to(2, 0x8000_0000))
         .unwrap();
     assert_eq!(carry(&mut a, &mut b), [Ok(())]);
 }
@@ -201,7 +191,7 @@ fn a_receive_that_is_too_small_fails_the_receiver_alone() {
         let (mut a, mut b) = (node(1, 5), node(2, QKEY));
         receive(&mut b, 1, room);
         receive(&mut b, 2, 64);
-        a.qp.post_send(send(1, Work::Send, piece(0, 8)), to(2, QKEY))
+        a.qp.post_send(steps::work(1, Work::Send, piece(0, 8)), to(2, QKEY))
             .unwrap();
         assert_eq!(carry(&mut a, &mut b), [Err(DropReason::TooLong)]);
         let ended = [(1, WcStatus::LocLenErr), (2, WcStatus::WrFlushErr)];
@@ -218,19 +208,19 @@ fn wrong_memory_stops_the_send_queue_until_it_is_resumed() {
     receive(&mut b, 1, 64);
     receive(&mut a, 1, 64);
     let beyond = piece(crate::lab::memory::SIZE - 4, 8);
-    a.qp.post_send(send(1, Work::Send, beyond), to(2, QKEY))
+    a.qp.post_send(steps::work(1, Work::Send, beyond), to(2, QKEY))
         .unwrap();
-    a.qp.post_send(send(2, Work::Send, piece(0, 8)), to(2, QKEY))
+    a.qp.post_send(steps::work(2, Work::Send, piece(0, 8)), to(2, QKEY))
         .unwrap();
     assert_eq!(carry(&mut a, &mut b), []);
     let ended = [(1, WcStatus::LocProtErr), (2, WcStatus::WrFlushErr)];
     assert_eq!(statuses(&mut a), ended);
     assert_eq!(a.qp.state(), QpState::Sqe);
-    b.qp.post_send(send(1, Work::Send, piece(0, 8)), to(1, QKEY))
+    b.qp.post_send(steps::work(1, Work::Send, piece(0, 8)), to(1, QKEY))
         .unwrap();
     assert_eq!(carry(&mut b, &mut a), [Ok(())], "it still receives");
     a.qp.resume();
-    a.qp.post_send(send(3, Work::Send, piece(0, 8)), to(2, QKEY))
+    a.qp.post_send(steps::work(3, Work::Send, piece(0, 8)), to(2, QKEY))
         .unwrap();
     assert_eq!(carry(&mut a, &mut b), [Ok(())]);
 }
@@ -239,7 +229,7 @@ fn wrong_memory_stops_the_send_queue_until_it_is_resumed() {
 fn operations_that_ud_lacks_are_refused_at_the_post() {
     let mut a = node(1, QKEY);
     let mut refused = |work, length| {
-        let request = send(1, work, piece(0, length));
+        let request = steps::work(1, work, piece(0, length));
         a.qp.post_send(request, to(2, QKEY)).unwrap_err()
     };
     assert_eq!(
@@ -259,7 +249,7 @@ fn requests_posted_in_the_error_state_are_flushed() {
     receive(&mut node, 1, 64);
     node.qp.enter_error();
     receive(&mut node, 2, 64);
-    let request = send(3, Work::Send, piece(0, 8));
+    let request = steps::work(3, Work::Send, piece(0, 8));
     node.qp.post_send(request, to(2, QKEY)).unwrap();
     let ended = std::iter::from_fn(|| node.qp.poll_completion());
     let ended: Vec<_> = ended.map(|c| (c.work.wr_id.0, c.work.status)).collect();
