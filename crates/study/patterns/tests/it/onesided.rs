@@ -65,7 +65,12 @@ fn everywhere(program: &OneSided) -> [Vec<ServiceTally>; 2] {
 #[test]
 fn a_counter_in_memory_hands_out_every_number_once() {
     for posting in [Posting::Single, Posting::List(4), Posting::List(16)] {
-        for tallies in everywhere(&program(Remote::Counter, posting)) {
+        let [soft, model] = everywhere(&program(Remote::Counter, posting));
+        for tally in &model[1..] {
+            // The list that ends after the measured time is counted in part. On threads that may be any number.
+            assert!(tally.waits.as_ref().unwrap().len() + 16 >= tally.requests);
+        }
+        for tallies in [soft, model] {
             let mut all = Handed::default();
             for tally in &tallies[1..] {
                 assert!(tally.handed.count > 0);
@@ -77,7 +82,7 @@ fn a_counter_in_memory_hands_out_every_number_once() {
     }
 }
 
-/// One of the NIC's two ports had the counter for ever: half of the clients got no answer, and the latency looked half as
+/// One of the NIC's two ports always got the counter: half of the clients got no answer, and the latency looked half as
 /// long as it was.
 #[test]
 fn clients_of_both_ports_share_a_counter() {
