@@ -126,7 +126,7 @@ fn planned(
     Ok((planned, plan.unfilled))
 }
 
-/// Returns those of `figures` that compare devices; if `figures` is empty, all figures that do.
+/// Returns the `figures` that compare devices; if `figures` is empty, all figures that do.
 fn that_compare(figures: &[FigureId]) -> Vec<FigureId> {
     let compares = |id: &FigureId| id.figure().compares_devices();
     match figures.is_empty() {

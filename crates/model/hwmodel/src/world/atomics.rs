@@ -60,7 +60,7 @@ impl Fabric {
             let begin = first.at.max(free);
             queue.is_scheduled = true;
             // After one began, the next one of the port takes its turn behind the other ports' events of this
-            // moment: otherwise one port would have a contended bucket for ever.
+            // moment: otherwise one port would always get a contended bucket.
             events.schedule(begin.max(now), Event::Lock { machine, port });
             if begin > now {
                 return;

@@ -356,7 +356,7 @@ fn judge<'l>(
     }
 }
 
-/// Returns the cells of an InfiniBand device with those of the only RoCE device of the same kind.
+/// Returns the cells of an InfiniBand device and of the only RoCE device of the same kind.
 ///
 /// # Errors
 /// The answer without such a pair, and the reason.

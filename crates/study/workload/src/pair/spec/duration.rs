@@ -55,14 +55,14 @@ impl CellSpec {
         START_UP + memory + warm_up.max(message * 2) + measured
     }
 
-    /// Estimates the time that it takes to simulate the cell: that of its messages and packets, which are more than
-    /// the virtual time has room for if messages are long.
+    /// Estimates the time that it takes to simulate the cell. It grows with the number of messages and packets, because
+    /// long messages are prolonged beyond the virtual time of the cell to reach their minimum number.
     pub fn simulation(&self) -> Span {
         // Measured on two cores; only the ratio matters to the progress of a study.
         const PER_MESSAGE: Span = Span::from_us(3);
         const PER_PACKET: Span = Span::from_us(3);
         const PACKET: u64 = Bytes::kib(4).get();
-        // Virtual time of a message: of a small one, of which a few are in flight, and at 3.2 GB/s.
+        // Virtual time of a message: a small one, with a few in flight, plus its bytes at 3.2 GB/s.
         const VIRTUAL_PER_MESSAGE: Span = Span::from_us(2);
         const VIRTUAL_PER_BYTE: Span = Span::from_ps(310);
         let size = self.params.size.get();
