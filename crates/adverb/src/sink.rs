@@ -39,11 +39,11 @@ pub(crate) struct Sink<T> {
     limits: LimitArgs,
     /// Points outside the limits.
     missed: usize,
-    folder: Option<Kept>,
+    folder: Option<RecordFolder>,
 }
 
 /// An open folder of records.
-struct Kept {
+struct RecordFolder {
     folder: Folder,
     writer: Writer,
     earlier: Vec<Record>,
@@ -59,19 +59,22 @@ impl<T> Sink<T> {
         points: &[Values],
         (args, format): (&OutArgs, Format),
     ) -> anyhow::Result<Self> {
-        let folder = args.out.as_ref().map(|path| -> anyhow::Result<Kept> {
-            let folder = Folder::claim(path)?;
-            let (writer, earlier) = if args.resume {
-                folder.resume(hosts::log)?
-            } else {
-                (folder.start()?, Vec::new())
-            };
-            Ok(Kept {
-                folder,
-                writer,
-                earlier,
-            })
-        });
+        let folder = args
+            .out
+            .as_ref()
+            .map(|path| -> anyhow::Result<RecordFolder> {
+                let folder = Folder::claim(path)?;
+                let (writer, earlier) = if args.resume {
+                    folder.resume(hosts::log)?
+                } else {
+                    (folder.start()?, Vec::new())
+                };
+                Ok(RecordFolder {
+                    folder,
+                    writer,
+                    earlier,
+                })
+            });
         Ok(Sink {
             table,
             format,

@@ -72,8 +72,8 @@ pub(super) fn check_store(
     // Key, value and half of a bucket.
     let (item, cores) = (u64::from(store.value) + 64, u64::from(server.cores));
     check_memory("these items", &[store.items, item, cores])?;
-    let under_way = u64::from(clients.clients) * u64::from(clients.outstanding);
-    check_memory("these requests", &[under_way, item, 4])?;
+    let outstanding = u64::from(clients.clients) * u64::from(clients.outstanding);
+    check_memory("these requests", &[outstanding, item, 4])?;
     let answers = u64::from(server.posting.qps) * 256;
     check_memory("these answers", &[answers, item, cores])
 }

@@ -11,7 +11,7 @@ mod words;
 use adverb_launch::Usage;
 use adverb_measure::JobCell;
 use adverb_patterns::{
-    Asking, Clients, Items, Job, MAX_BATCH, OneSided, OneSidedClients, Pace, Puts, Remote, Rpc,
+    Clients, Items, Job, MAX_BATCH, OneSided, OneSidedClients, Pace, Puts, Remote, RequestBy, Rpc,
     Service, Serving, StoreLoad,
 };
 use adverb_units::{Bytes, Span};
@@ -50,15 +50,15 @@ pub(crate) fn kv(points: &[KvArgs]) -> anyhow::Result<()> {
 fn sequencer_cell(args: &SequencerArgs) -> anyhow::Result<JobCell> {
     let (name, clients) = ("sequencer", &args.clients);
     let params = json!({ "by": word(&args.by) });
-    let asking = match args.by {
-        SequencerBy::Rpc => Asking::Write,
-        SequencerBy::RpcImm => Asking::HeaderOnly,
+    let request_by = match args.by {
+        SequencerBy::Rpc => RequestBy::Write,
+        SequencerBy::RpcImm => RequestBy::HeaderOnly,
         SequencerBy::Atomics => {
             passive(&args.server, "--by rpc")?;
             return onesided(name, params, Remote::Counter, args.server.posting, clients);
         }
     };
-    let service = Service::Sequencer(asking);
+    let service = Service::Sequencer(request_by);
     served(name, params, service, &args.server, clients)
 }
 
@@ -175,8 +175,8 @@ fn served(
     let server_cores = counted(server.cores, "server core");
     let title = words(posting, server.posting.qps, clients);
     let way = match service {
-        Service::Sequencer(Asking::HeaderOnly) => "by RPC with immediate data",
-        Service::Sequencer(Asking::Write) | Service::Store(_) => "by RPC",
+        Service::Sequencer(RequestBy::HeaderOnly) => "by RPC with immediate data",
+        Service::Sequencer(RequestBy::Write) | Service::Store(_) => "by RPC",
     };
     let title = format!("{way}, {server_cores}, {title}");
     let job = Job::Rpc(rpc, schedule(clients));

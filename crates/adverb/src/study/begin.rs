@@ -8,7 +8,7 @@ use adverb_measure::{Folder, Meta};
 use adverb_verbs::PathOptions;
 use anyhow::bail;
 
-use super::planned::{At, asked_figures};
+use super::planned::{StudyDevice, asked_figures};
 use crate::args::{PlaceArgs, StudyArgs, flags_of};
 use crate::request::{self, Shape};
 use crate::{hosts, terminal};
@@ -18,7 +18,7 @@ pub(super) struct Begun {
     pub(super) folder: Folder,
     pub(super) meta: Meta,
     /// The device of all figures, then those that it is compared with.
-    pub(super) places: Vec<At>,
+    pub(super) places: Vec<StudyDevice>,
 }
 
 /// Checks device and places. A server is contacted before a new folder is created, so that an unreachable
@@ -67,7 +67,7 @@ pub(super) fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
 }
 
 /// The device of all figures, with the peer of the study.
-fn first_place(args: &StudyArgs, meta: &Meta) -> anyhow::Result<At> {
+fn first_place(args: &StudyArgs, meta: &Meta) -> anyhow::Result<StudyDevice> {
     request::check_places(&meta.device, &args.place, Shape::Pair)?;
     let mut place = args.place.clone();
     place.peer = meta.peer.iter().cloned().collect();
@@ -87,7 +87,7 @@ fn first_place(args: &StudyArgs, meta: &Meta) -> anyhow::Result<At> {
         let shared = request::shared_core(&place);
         shared.iter().for_each(|line| terminal::warn(line));
     }
-    Ok(At {
+    Ok(StudyDevice {
         device: meta.device.clone(),
         info,
         peer,
@@ -96,7 +96,11 @@ fn first_place(args: &StudyArgs, meta: &Meta) -> anyhow::Result<At> {
 }
 
 /// A device that the first one is compared with; both sides run on this host.
-fn another_place(device: &DeviceChoice, args: &StudyArgs, meta: &Meta) -> anyhow::Result<At> {
+fn another_place(
+    device: &DeviceChoice,
+    args: &StudyArgs,
+    meta: &Meta,
+) -> anyhow::Result<StudyDevice> {
     if meta.peer.is_some() {
         return Err(Usage(format!(
             "--device {device}: with --peer a study is of one device; measure this one into a folder of its own, and make one report of both"
@@ -110,7 +114,7 @@ fn another_place(device: &DeviceChoice, args: &StudyArgs, meta: &Meta) -> anyhow
     request::check_places(device, &place, Shape::Pair)?;
     let info = DeviceInfo::query(device)?;
     request::check_path(&meta.path, (device, &info), &[])?;
-    Ok(At {
+    Ok(StudyDevice {
         device: device.clone(),
         info,
         peer: None,

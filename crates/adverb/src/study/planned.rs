@@ -17,14 +17,14 @@ use crate::args::{PlaceArgs, StudyArgs};
 const MODEL_DURATION: Span = Span::from_ms(5);
 
 /// A device of a study, and where the two sides run.
-pub(super) struct At {
+pub(super) struct StudyDevice {
     pub(super) device: DeviceChoice,
     pub(super) info: DeviceInfo,
     pub(super) peer: Option<Peer>,
     pub(super) place: PlaceArgs,
 }
 
-impl At {
+impl StudyDevice {
     pub(super) fn is_model(&self) -> bool {
         matches!(self.device, DeviceChoice::Model(_))
     }
@@ -32,7 +32,7 @@ impl At {
 
 /// What is measured on a device.
 pub(super) struct Planned {
-    pub(super) at: At,
+    pub(super) at: StudyDevice,
     /// All cells of the study.
     pub(super) cells: Vec<CellSpec>,
     /// Ids of the cells that this invocation measures.
@@ -49,7 +49,7 @@ pub(super) struct Planned {
 pub(super) fn plans(
     args: &StudyArgs,
     meta: &mut Meta,
-    places: Vec<At>,
+    places: Vec<StudyDevice>,
 ) -> Result<Vec<Planned>, Usage> {
     let asked = asked_figures(args)?;
     let mut places = places.into_iter();
@@ -82,7 +82,7 @@ pub(super) fn plans(
 fn planned(
     args: &StudyArgs,
     meta: &Meta,
-    at: At,
+    at: StudyDevice,
     (only, asked): (&[FigureId], &[FigureId]),
 ) -> Result<(Planned, Vec<Unfilled>), Usage> {
     let caps = match &at.peer {
@@ -157,7 +157,7 @@ pub(super) fn asked_figures(args: &StudyArgs) -> Result<Vec<FigureId>, Usage> {
 }
 
 /// Returns why the ports of the two sides cannot inject faults; `None` if they can.
-fn no_faults(at: &At) -> Option<String> {
+fn no_faults(at: &StudyDevice) -> Option<String> {
     let none = Impairment::default();
     let here = at.device.check_impairment(Some(&none));
     let there = || match &at.peer {

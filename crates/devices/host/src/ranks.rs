@@ -24,11 +24,11 @@ pub struct Rank {
     /// The job's name, which no other job of the launcher has while this one runs.
     pub job: String,
     /// How the ranks find each other.
-    meeting: Meeting,
+    rendezvous: Rendezvous,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Meeting {
+enum Rendezvous {
     /// In the launcher's key-value store.
     Pmix,
     /// At this host and port, which each rank computes from its environment.
@@ -78,8 +78,8 @@ impl Rank {
         let Some((rank, size)) = found.filter(|(_, size)| *size > 1) else {
             return Ok(None);
         };
-        let (job, meeting) = if let Some(namespace) = get("PMIX_NAMESPACE") {
-            (namespace, Meeting::Pmix)
+        let (job, rendezvous) = if let Some(namespace) = get("PMIX_NAMESPACE") {
+            (namespace, Rendezvous::Pmix)
         } else {
             let missing = |missing| RankError::Environment {
                 rank,
@@ -91,25 +91,25 @@ impl Rank {
             let job = number("SLURM_JOB_ID").ok_or_else(|| missing("SLURM_JOB_ID"))?;
             let step = number("SLURM_STEP_ID").unwrap_or(0);
             let place = job.wrapping_mul(7919).wrapping_add(step) % PORTS.1;
-            let meeting = Meeting::Known {
+            let rendezvous = Rendezvous::Known {
                 host: first_node(&nodes),
                 port: (PORTS.0 + place) as u16,
             };
-            (format!("{job}.{step}"), meeting)
+            (format!("{job}.{step}"), rendezvous)
         };
         Ok(Some(Rank {
             rank,
             size,
             job,
-            meeting,
+            rendezvous,
         }))
     }
 
     /// Returns the port on which rank 0 must listen; `None` for any port.
     pub fn port(&self) -> Option<u16> {
-        match &self.meeting {
-            Meeting::Pmix => None,
-            Meeting::Known { port, .. } => Some(*port),
+        match &self.rendezvous {
+            Rendezvous::Pmix => None,
+            Rendezvous::Known { port, .. } => Some(*port),
         }
     }
 
@@ -119,7 +119,7 @@ impl Rank {
     /// # Errors
     /// PMIx fails.
     pub fn publish(&self, addresses: &str) -> Result<Published, RankError> {
-        let Meeting::Pmix = self.meeting else {
+        let Rendezvous::Pmix = self.rendezvous else {
             return Ok(Published(None));
         };
         let pmix = Pmix::init()?;
@@ -132,9 +132,9 @@ impl Rank {
     /// # Errors
     /// PMIx fails.
     pub fn look_up(&self) -> Result<Vec<String>, RankError> {
-        match &self.meeting {
-            Meeting::Known { host, port } => Ok(vec![format!("{host}:{port}")]),
-            Meeting::Pmix => {
+        match &self.rendezvous {
+            Rendezvous::Known { host, port } => Ok(vec![format!("{host}:{port}")]),
+            Rendezvous::Pmix => {
                 let addresses = Pmix::init()?.get_from_rank_0(KEY)?;
                 Ok(addresses.split(' ').map(str::to_owned).collect())
             }

@@ -39,7 +39,7 @@ pub(crate) const MAX_INLINE: u32 = 1024;
 /// The user-space NIC.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoftDevice {
-    at: Option<At>,
+    udp: Option<UdpBinding>,
     memory: NewMemory,
 }
 
@@ -56,7 +56,7 @@ enum NewMemory {
 
 /// The address of the UDP port, and the peers that it reaches.
 #[derive(Clone, Copy, Debug)]
-struct At {
+struct UdpBinding {
     ip: IpAddr,
     peers: UdpPeers,
 }
@@ -81,7 +81,7 @@ impl SoftDevice {
     fn reaching(ip: IpAddr, peers: UdpPeers) -> Self {
         let ip = ip.to_canonical();
         SoftDevice {
-            at: Some(At { ip, peers }),
+            udp: Some(UdpBinding { ip, peers }),
             ..SoftDevice::default()
         }
     }
@@ -100,18 +100,18 @@ impl Device for SoftDevice {
     type Context = SoftContext;
 
     fn name(&self) -> DeviceName {
-        DeviceName(match self.at {
+        DeviceName(match self.udp {
             None => "soft".into(),
-            Some(At { ip, .. }) => format!("soft@{ip}"),
+            Some(UdpBinding { ip, .. }) => format!("soft@{ip}"),
         })
     }
 
     fn open(&self) -> Result<SoftContext, OpenError> {
         check_kernel()?;
         let path = DirPath::from_env();
-        let port = Arc::new(match self.at {
+        let port = Arc::new(match self.udp {
             None => Port::open(&path, None)?,
-            Some(At { ip, peers }) => {
+            Some(UdpBinding { ip, peers }) => {
                 Port::open(&path.of_address(ip), Some(UdpAddress::new(ip, peers)?))?
             }
         });

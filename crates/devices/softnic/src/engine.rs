@@ -162,7 +162,7 @@ impl Loop {
             }
             if by_fifo || has_ended {
                 self.watch_senders();
-                self.port.carry_out_errands();
+                self.port.carry_out_owner_requests();
             }
             if by_fifo {
                 self.port.tasks.run_all();

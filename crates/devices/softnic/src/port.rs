@@ -23,8 +23,8 @@ use crate::shm::dir::{Claim, Dir, DirPath};
 use crate::shm::fork::{Process, Withheld};
 use crate::shm::indices::Indices;
 use crate::shm::layout::{
-    self, ACTIVE_MTU, CqEntry, ErrandEntry, FIRST_QP, Header, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ,
-    MrEntry, QpEntry, SrqEntry, slot_of,
+    self, ACTIVE_MTU, CqEntry, FIRST_QP, Header, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ, MrEntry,
+    OwnerRequestEntry, QpEntry, SrqEntry, slot_of,
 };
 use crate::shm::null_space::NullRegions;
 use crate::shm::peer::{Peer, PeerError, pid_namespace};
@@ -129,9 +129,9 @@ pub(crate) struct Port {
     pub(crate) closing: AtomicBool,
     /// Its files were removed.
     is_released: AtomicBool,
-    /// Where the bytes of the errand that this process has in flight are, in the port file.
-    pub(crate) errand_buffer: Mutex<Option<Range<u64>>>,
-    /// Held while errands of peers are carried out.
+    /// Where in the port file the bytes of this process's outstanding owner request are.
+    pub(crate) owner_request_buffer: Mutex<Option<Range<u64>>>,
+    /// Held while owner requests of peers are carried out.
     pub(crate) carrying_out: Mutex<()>,
     /// How tests reach private memory of this process.
     #[cfg(feature = "testing")]
@@ -154,7 +154,7 @@ pub enum PrivateReach {
     Directly,
     /// By system calls.
     BySystemCall,
-    /// By errands of its owner's engine.
+    /// By requests to its owner's engine.
     ByOwner,
 }
 
@@ -256,7 +256,7 @@ impl Port {
             tasks: Tasks::default(),
             closing: AtomicBool::new(false),
             is_released: AtomicBool::new(false),
-            errand_buffer: Mutex::default(),
+            owner_request_buffer: Mutex::default(),
             carrying_out: Mutex::default(),
             #[cfg(feature = "testing")]
             private_reach: std::sync::OnceLock::new(),
@@ -421,15 +421,15 @@ impl Port {
         &header.engine
     }
 
-    /// Returns a bit per slot: whether its port has an errand for this one.
-    pub(crate) fn errand_bits(&self) -> &[AtomicU64] {
+    /// Returns a bit per slot: whether its port has a request for this one.
+    pub(crate) fn owner_request_bits(&self) -> &[AtomicU64] {
         let header: &Header = self.mapping.at(0);
-        &header.errands.0
+        &header.owner_requests.0
     }
 
-    /// Returns the errand of the port in `slot`.
-    pub(crate) fn errand_entry(&self, slot: u32) -> &ErrandEntry {
-        self.tables.errands.at(slot)
+    /// Returns the owner request of the port in `slot`.
+    pub(crate) fn owner_request(&self, slot: u32) -> &OwnerRequestEntry {
+        self.tables.owner_requests.at(slot)
     }
 
     /// Returns the epoch of the port in `slot`, if its owner has sent datagrams to this port.

@@ -42,7 +42,7 @@ mod private_memory_by_system_calls {
     adverb_conformance::conformance_tests!(super::run);
 }
 
-mod private_memory_by_errands {
+mod private_memory_by_owner_requests {
     fn run(name: &str) {
         super::run_privately(super::PrivateReach::ByOwner, name);
     }

@@ -23,13 +23,13 @@ const HOW: How = How {
 const BURST: u64 = 4;
 
 /// Connected queue pairs of two ends, each end with one completion queue for all.
-struct Crowd {
+struct QueuePairs {
     here: End,
     there: End,
     pairs: Vec<(SoftQp, SoftQp)>,
 }
 
-impl Crowd {
+impl QueuePairs {
     fn new(network: &Network, count: usize) -> Self {
         let (here, there) = (network.end(0, Bytes::kib(4)), network.end(1, Bytes::kib(4)));
         let pairs = (0..count).map(|_| {
@@ -38,7 +38,7 @@ impl Crowd {
             connect_to(&b, network.address(0), a.qpn(), HOW);
             (a, b)
         });
-        Crowd {
+        QueuePairs {
             pairs: pairs.collect(),
             here,
             there,
@@ -95,21 +95,21 @@ impl Tally {
 
 fn every_completion_is_taken_once(test: &str, network: &Network, count: usize) {
     let mut random = Random::from_env(test);
-    let crowd = Crowd::new(network, count);
+    let qps = QueuePairs::new(network, count);
     let (mut here, mut there) = (Tally::default(), Tally::default());
     let mut done = vec![0; count];
     for _ in 0..20 {
         for (at, done) in done.iter_mut().enumerate() {
             // Most have nothing to do.
             for _ in 0..random.below(BURST * 4).saturating_sub(BURST * 3) {
-                crowd.exchange(at, *done);
+                qps.exchange(at, *done);
                 *done += 1;
             }
         }
         let wanted = 2 * done.iter().sum::<u64>();
         let room = random.within(1..17) as usize;
-        here.take(&crowd.here.cq, (wanted, room));
-        there.take(&crowd.there.cq, (wanted, room));
+        here.take(&qps.here.cq, (wanted, room));
+        there.take(&qps.there.cq, (wanted, room));
     }
 }
 
@@ -134,30 +134,30 @@ fn a_queue_pair_that_is_gone_leaves_nothing_for_its_successor() {
     const TEST: &str = "a_queue_pair_that_is_gone_leaves_nothing_for_its_successor";
     isolated(TEST, || {
         let network = Network::one_address(62);
-        let mut crowd = Crowd::new(&network, 8);
-        (0..8).for_each(|at| crowd.exchange(at, 0));
+        let mut qps = QueuePairs::new(&network, 8);
+        (0..8).for_each(|at| qps.exchange(at, 0));
         // Marked, and listed by a poll that has room for one.
         let mut one = [WorkCompletion::default()];
-        assert_eq!(crowd.here.cq.poll(&mut one), Ok(1));
-        crowd.pairs.retain(|(a, _)| a.qpn() == one[0].qp_num);
+        assert_eq!(qps.here.cq.poll(&mut one), Ok(1));
+        qps.pairs.retain(|(a, _)| a.qpn() == one[0].qp_num);
         let mut all = [WorkCompletion::default(); 16];
-        assert_eq!(crowd.here.cq.poll(&mut all), Ok(1), "its other completion");
-        let next = Crowd::new(&network, 8);
+        assert_eq!(qps.here.cq.poll(&mut all), Ok(1), "its other completion");
+        let next = QueuePairs::new(&network, 8);
         (0..8).for_each(|at| next.exchange(at, 0));
         Tally::default().take(&next.here.cq, (16, 3));
-        assert_eq!(crowd.here.cq.poll(&mut all), Ok(0));
+        assert_eq!(qps.here.cq.poll(&mut all), Ok(0));
     });
 }
 
 #[test]
 fn a_poll_takes_from_each_queue_pair_in_turn() {
     isolated("a_poll_takes_from_each_queue_pair_in_turn", || {
-        let crowd = Crowd::new(&Network::one_address(63), 8);
-        (0..BURST).for_each(|n| (0..8).for_each(|at| crowd.exchange(at, n)));
+        let qps = QueuePairs::new(&Network::one_address(63), 8);
+        (0..BURST).for_each(|n| (0..8).for_each(|at| qps.exchange(at, n)));
         let mut seen = Vec::new();
         for _ in 0..8 {
             let mut one = [WorkCompletion::default()];
-            assert_eq!(crowd.here.cq.poll(&mut one), Ok(1));
+            assert_eq!(qps.here.cq.poll(&mut one), Ok(1));
             seen.push(one[0].qp_num.get());
         }
         seen.sort_unstable();
@@ -198,14 +198,14 @@ fn an_overrun_by_many_queue_pairs_is_reported() {
 #[test]
 fn a_sleeper_is_woken_by_any_of_many_queue_pairs() {
     isolated("a_sleeper_is_woken_by_any_of_many_queue_pairs", || {
-        let crowd = Crowd::new(&Network::one_address(64), 70);
-        for (at, (a, b)) in crowd.pairs.iter().enumerate() {
-            let sge = [crowd.here.mr.sge(0, 8).unwrap()];
+        let qps = QueuePairs::new(&Network::one_address(64), 70);
+        for (at, (a, b)) in qps.pairs.iter().enumerate() {
+            let sge = [qps.here.mr.sge(0, 8).unwrap()];
             a.post_recv(&[RecvRequest::new(WrId(0), &sge)]).unwrap();
             std::thread::scope(|scope| {
-                scope.spawn(|| send(&crowd.there, b, 0));
+                scope.spawn(|| send(&qps.there, b, 0));
                 let what = format!("a message to queue pair {at}");
-                crowd.here.sleep_until(&what, |all| all.len() == 1);
+                qps.here.sleep_until(&what, |all| all.len() == 1);
             });
         }
     });

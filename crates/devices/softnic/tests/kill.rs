@@ -25,7 +25,7 @@ use common::{
 
 /// What the victim is in the middle of when it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Act {
+enum VictimCall {
     SendInline,
     /// The first request of a connection: reads the peer's queue pair and maps its memory.
     SendCold,
@@ -44,48 +44,50 @@ enum Act {
     Open,
 }
 
-impl Act {
-    const ALL: [Act; 15] = [
-        Act::SendInline,
-        Act::SendCold,
-        Act::SendList,
-        Act::WriteWithImm,
-        Act::Write,
-        Act::Read,
-        Act::FetchAdd,
-        Act::PostRecv,
-        Act::Poll,
-        Act::Notify,
-        Act::Register,
-        Act::CreateQp,
-        Act::Connect,
-        Act::Destroy,
-        Act::Open,
+impl VictimCall {
+    const ALL: [VictimCall; 15] = [
+        VictimCall::SendInline,
+        VictimCall::SendCold,
+        VictimCall::SendList,
+        VictimCall::WriteWithImm,
+        VictimCall::Write,
+        VictimCall::Read,
+        VictimCall::FetchAdd,
+        VictimCall::PostRecv,
+        VictimCall::Poll,
+        VictimCall::Notify,
+        VictimCall::Register,
+        VictimCall::CreateQp,
+        VictimCall::Connect,
+        VictimCall::Destroy,
+        VictimCall::Open,
     ];
 
     fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|act| format!("{act:?}") == name)
+        Self::ALL
+            .into_iter()
+            .find(|call| format!("{call:?}") == name)
     }
 
-    /// Receives of the survivor that the act completes.
+    /// Receives of the survivor that the call completes.
     fn arrivals(self) -> usize {
         match self {
-            Act::SendInline | Act::SendCold | Act::WriteWithImm => 1,
-            Act::SendList => 3,
+            VictimCall::SendInline | VictimCall::SendCold | VictimCall::WriteWithImm => 1,
+            VictimCall::SendList => 3,
             _ => 0,
         }
     }
 
     /// Whether the victim exchanges a message with the survivor before.
     fn is_warm(self) -> bool {
-        !matches!(self, Act::SendCold | Act::Connect)
+        !matches!(self, VictimCall::SendCold | VictimCall::Connect)
     }
 
-    /// Messages of the survivor to the victim before the act.
+    /// Messages of the survivor to the victim before the call.
     fn messages_to_victim(self) -> u64 {
         match self {
-            Act::Poll | Act::Notify => 2,
-            Act::PostRecv => 1,
+            VictimCall::Poll | VictimCall::Notify => 2,
+            VictimCall::PostRecv => 1,
             _ => 0,
         }
     }
@@ -127,11 +129,11 @@ fn play(role: &str) {
         "blast" => blasting_victim(),
         "alone" => lonely_victim(),
         "leaves" => leaving_peer(),
-        name => stepped_victim(Act::named(name).expect("a role")),
+        name => stepped_victim(VictimCall::named(name).expect("a role")),
     }
 }
 
-fn stepped_victim(act: Act) {
+fn stepped_victim(call: VictimCall) {
     let end = End::new(Bytes::new(4096));
     let qp = end.qp();
     // SAFETY: gettid has no preconditions.
@@ -140,10 +142,10 @@ fn stepped_victim(act: Act) {
     let survivor = Address::from_line(&hear());
     end.mr.write(0, &message(1, 1024)).unwrap();
     end.mr.write(1024, &message(0, 1024)).unwrap();
-    if act != Act::Connect {
+    if call != VictimCall::Connect {
         connect(&end, &qp, survivor.qpn);
     }
-    if act.is_warm() {
+    if call.is_warm() {
         let sge = [end.mr.sge(1024, 16).unwrap()];
         let request = SendRequest::new(WrId(0), Operation::Send, &sge);
         qp.post_send(&[request.with_flags(SendFlags::SIGNALED)])
@@ -155,7 +157,7 @@ fn stepped_victim(act: Act) {
             .unwrap();
         assert_eq!(end.poll_one("warm-up").status, WcStatus::Success);
     }
-    if matches!(act, Act::Poll | Act::Notify) {
+    if matches!(call, VictimCall::Poll | VictimCall::Notify) {
         let sge = [end.mr.sge(2048, 16).unwrap()];
         qp.post_recv(&[
             RecvRequest::new(WrId(1), &sge),
@@ -165,13 +167,13 @@ fn stepped_victim(act: Act) {
     }
     tell("ready");
     hear();
-    perform(act, &end, qp, survivor);
+    perform(call, &end, qp, survivor);
     loop {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-fn perform(act: Act, end: &End, qp: SoftQp, survivor: Address) {
+fn perform(call: VictimCall, end: &End, qp: SoftQp, survivor: Address) {
     let (small, large) = (
         [end.mr.sge(0, 16).unwrap()],
         [
@@ -184,22 +186,24 @@ fn perform(act: Act, end: &End, qp: SoftQp, survivor: Address) {
     let inline = SendRequest::new(WrId(1), Operation::Send, &small)
         .with_flags(SendFlags::SIGNALED | SendFlags::INLINE);
     let mut polled = [WorkCompletion::default(); 4];
-    match act {
-        Act::SendInline | Act::SendCold => {
+    match call {
+        VictimCall::SendInline | VictimCall::SendCold => {
             mark();
             let _ = qp.post_send(&[inline]);
             mark();
         }
-        Act::SendList => {
+        VictimCall::SendList => {
             mark();
             let _ = qp.post_send(&[inline, inline, inline]);
             mark();
         }
-        Act::WriteWithImm | Act::Write | Act::Read | Act::FetchAdd => {
-            let (operation, sges) = match act {
-                Act::WriteWithImm => (Operation::RdmaWriteWithImm(target, Imm(77)), &large[..]),
-                Act::Write => (Operation::RdmaWrite(target), &large[..]),
-                Act::FetchAdd => (Operation::FetchAdd(target, addend()), &word[..]),
+        VictimCall::WriteWithImm | VictimCall::Write | VictimCall::Read | VictimCall::FetchAdd => {
+            let (operation, sges) = match call {
+                VictimCall::WriteWithImm => {
+                    (Operation::RdmaWriteWithImm(target, Imm(77)), &large[..])
+                }
+                VictimCall::Write => (Operation::RdmaWrite(target), &large[..]),
+                VictimCall::FetchAdd => (Operation::FetchAdd(target, addend()), &word[..]),
                 _ => (Operation::RdmaRead(target), &large[..]),
             };
             let request = SendRequest::new(WrId(1), operation, sges);
@@ -208,23 +212,23 @@ fn perform(act: Act, end: &End, qp: SoftQp, survivor: Address) {
             let _ = qp.post_send(&[request]);
             mark();
         }
-        Act::PostRecv => {
+        VictimCall::PostRecv => {
             let request = RecvRequest::new(WrId(1), &small);
             mark();
             let _ = qp.post_recv(&[request]);
             mark();
         }
-        Act::Poll => {
+        VictimCall::Poll => {
             mark();
             let _ = end.cq.poll(&mut polled);
             mark();
         }
-        Act::Notify => {
+        VictimCall::Notify => {
             mark();
             let _ = end.cq.req_notify(NotifyOn::Any);
             mark();
         }
-        Act::Register => {
+        VictimCall::Register => {
             mark();
             let made = end
                 .context
@@ -232,23 +236,23 @@ fn perform(act: Act, end: &End, qp: SoftQp, survivor: Address) {
             mark();
             drop(made);
         }
-        Act::CreateQp => {
+        VictimCall::CreateQp => {
             mark();
             let made = end.qp();
             mark();
             drop(made);
         }
-        Act::Connect => {
+        VictimCall::Connect => {
             mark();
             connect(end, &qp, survivor.qpn);
             mark();
         }
-        Act::Destroy => {
+        VictimCall::Destroy => {
             mark();
             drop(qp);
             mark();
         }
-        Act::Open => {
+        VictimCall::Open => {
             mark();
             let made = SoftDevice::new().open();
             mark();
@@ -316,8 +320,8 @@ impl Scene {
     }
 }
 
-fn kill_after(scene: &Scene, act: Act, most: Option<u64>) -> Result<Killing, String> {
-    let mut victim = Victim::start(&format!("{act:?}"));
+fn kill_after(scene: &Scene, call: VictimCall, most: Option<u64>) -> Result<Killing, String> {
+    let mut victim = Victim::start(&format!("{call:?}"));
     let here = &scene.end;
     let qp = here.qp();
     let hello = victim.hear();
@@ -340,24 +344,24 @@ fn kill_after(scene: &Scene, act: Act, most: Option<u64>) -> Result<Killing, Str
     let own = |i| {
         SendRequest::new(WrId(100 + i), Operation::Send, &source).with_flags(SendFlags::SIGNALED)
     };
-    (0..act.messages_to_victim()).for_each(|i| qp.post_send(&[own(i)]).unwrap());
-    let mut sends = act.messages_to_victim();
+    (0..call.messages_to_victim()).for_each(|i| qp.post_send(&[own(i)]).unwrap());
+    let mut sends = call.messages_to_victim();
     here.cq.req_notify(NotifyOn::Any).unwrap();
     victim.tell("go");
     let length = victim.kill_after(traced, most);
-    if act != Act::Destroy {
+    if call != VictimCall::Destroy {
         // Posted to a dead peer that nobody may know to be dead yet.
         qp.post_send(&[own(sends)]).unwrap();
         sends += 1;
     }
     let mut all = Vec::new();
-    here.sleep_until(&format!("{act:?} after {most:?}"), |new| {
+    here.sleep_until(&format!("{call:?} after {most:?}"), |new| {
         all.clear();
         all.extend_from_slice(new);
         all.len() as u64 >= RECEIVES + sends && qp.state() == QpState::Err
     });
-    let arrived = check_completions(act, &qp, &all, sends);
-    check_memory(here, act, &all);
+    let arrived = check_completions(call, &qp, &all, sends);
+    check_memory(here, call, &all);
     qp.post_send(&[own(sends)]).unwrap();
     let last = here.poll_one("a request in the error state");
     assert_eq!(last.status, WcStatus::WrFlushErr);
@@ -370,8 +374,8 @@ fn kill_after(scene: &Scene, act: Act, most: Option<u64>) -> Result<Killing, Str
     Ok(Killing { length, arrived })
 }
 
-/// Every request completed once, in order; returns how many receives arrived during the act.
-fn check_completions(act: Act, qp: &SoftQp, all: &[WorkCompletion], sends: u64) -> usize {
+/// Every request completed once, in order; returns how many receives arrived during the call.
+fn check_completions(call: VictimCall, qp: &SoftQp, all: &[WorkCompletion], sends: u64) -> usize {
     assert!(all.iter().all(|c| c.qp_num == qp.qpn()), "{all:?}");
     let (received, sent): (Vec<&WorkCompletion>, Vec<&WorkCompletion>) =
         all.iter().partition(|c| c.wr_id.0 < 100);
@@ -387,25 +391,25 @@ fn check_completions(act: Act, qp: &SoftQp, all: &[WorkCompletion], sends: u64) 
     assert!(received[arrived..].iter().all(flushed), "{all:?}");
     let ended = |c: &&WorkCompletion| {
         matches!(c.status, WcStatus::WrFlushErr | WcStatus::RetryExcErr)
-            || (act.messages_to_victim() > 0 && c.status.is_success())
+            || (call.messages_to_victim() > 0 && c.status.is_success())
     };
     assert!(sent.iter().all(ended), "{all:?}");
-    let warm = usize::from(act.is_warm());
+    let warm = usize::from(call.is_warm());
     assert!(
-        (warm..=warm + act.arrivals()).contains(&arrived),
-        "{act:?}: {all:?}"
+        (warm..=warm + call.arrivals()).contains(&arrived),
+        "{call:?}: {all:?}"
     );
     arrived - warm
 }
 
 /// What arrived is whole; what did not arrive is old or new; nothing else was touched.
-fn check_memory(here: &End, act: Act, all: &[WorkCompletion]) {
+fn check_memory(here: &End, call: VictimCall, all: &[WorkCompletion]) {
     let mut memory = vec![0; OWN as usize];
     here.mr.read(0, &mut memory).unwrap();
     for completion in all.iter().filter(|c| c.wr_id.0 < 100) {
         let n = completion.wr_id.0;
         let at = (n * ROOM) as usize;
-        let (room, is_warm_up) = (&memory[at..at + ROOM as usize], act.is_warm() && n == 0);
+        let (room, is_warm_up) = (&memory[at..at + ROOM as usize], call.is_warm() && n == 0);
         let new = message(u64::from(!is_warm_up), 16);
         if completion.status.is_success() && completion.opcode == WcOpcode::Recv {
             assert_eq!(completion.byte_len, 16);
@@ -420,7 +424,7 @@ fn check_memory(here: &End, act: Act, all: &[WorkCompletion]) {
     let word = &written[..8];
     let is_whole = *word == [UNTOUCHED; 8] || *word == new[..8];
     assert!(
-        act != Act::FetchAdd || is_whole,
+        call != VictimCall::FetchAdd || is_whole,
         "half an addition: {word:?}"
     );
     let is_old_or_new = |(got, new): (&u8, &u8)| *got == UNTOUCHED || got == new;
@@ -434,19 +438,19 @@ fn check_memory(here: &End, act: Act, all: &[WorkCompletion]) {
     }
 }
 
-fn killing_test(test: &str, acts: &[Act]) {
+fn killing_test(test: &str, calls: &[VictimCall]) {
     isolated_with(test, play, || {
         let mut random = Random::from_env(test);
-        for act in acts {
-            let crowds = if act.arrivals() > 0 { 2 } else { 1 };
+        for call in calls {
+            let crowds = if call.arrivals() > 0 { 2 } else { 1 };
             for crowd in [0, 8].into_iter().take(crowds) {
                 let scene = Scene::new();
                 let _crowd = scene.end.crowd(crowd);
                 stay_on_this_cpu(); // not the engines, which run already
                 scene.ping();
                 let budget = (Duration::from_millis(2200), &mut random);
-                kill_all_along(&format!("{act:?}"), act.arrivals(), budget, |most| {
-                    kill_after(&scene, *act, most)
+                kill_all_along(&format!("{call:?}"), call.arrivals(), budget, |most| {
+                    kill_after(&scene, *call, most)
                 });
             }
         }
@@ -457,7 +461,11 @@ fn killing_test(test: &str, acts: &[Act]) {
 fn killed_in_the_middle_of_sending() {
     killing_test(
         "killed_in_the_middle_of_sending",
-        &[Act::SendInline, Act::SendCold, Act::SendList],
+        &[
+            VictimCall::SendInline,
+            VictimCall::SendCold,
+            VictimCall::SendList,
+        ],
     );
 }
 
@@ -465,7 +473,12 @@ fn killed_in_the_middle_of_sending() {
 fn killed_in_the_middle_of_rdma() {
     killing_test(
         "killed_in_the_middle_of_rdma",
-        &[Act::WriteWithImm, Act::Write, Act::Read, Act::FetchAdd],
+        &[
+            VictimCall::WriteWithImm,
+            VictimCall::Write,
+            VictimCall::Read,
+            VictimCall::FetchAdd,
+        ],
     );
 }
 
@@ -473,7 +486,7 @@ fn killed_in_the_middle_of_rdma() {
 fn killed_in_the_middle_of_receiving() {
     killing_test(
         "killed_in_the_middle_of_receiving",
-        &[Act::PostRecv, Act::Poll, Act::Notify],
+        &[VictimCall::PostRecv, VictimCall::Poll, VictimCall::Notify],
     );
 }
 
@@ -482,11 +495,11 @@ fn killed_in_the_middle_of_making_and_destroying() {
     killing_test(
         "killed_in_the_middle_of_making_and_destroying",
         &[
-            Act::Register,
-            Act::CreateQp,
-            Act::Connect,
-            Act::Destroy,
-            Act::Open,
+            VictimCall::Register,
+            VictimCall::CreateQp,
+            VictimCall::Connect,
+            VictimCall::Destroy,
+            VictimCall::Open,
         ],
     );
 }
@@ -708,7 +721,7 @@ fn stopped_after(scene: &Scene, k: u64) -> Result<bool, String> {
     let sge = [here.mr.sge(0, 64).unwrap()];
     let receives = [0, 1, 2].map(|i| RecvRequest::new(WrId(i), &sge));
     qp.post_recv(&receives).unwrap();
-    // Armed as in `kill_after`, or the act would be shorter.
+    // Armed as in `kill_after`, or the call would be shorter.
     here.cq.req_notify(NotifyOn::Any).unwrap();
     victim.tell(&here.address(&qp).to_line());
     assert_eq!(victim.hear(), "ready");
@@ -742,7 +755,7 @@ fn stopped_after(scene: &Scene, k: u64) -> Result<bool, String> {
     let fresh = [here.mr.sge(1024, 64).unwrap()];
     next.post_recv(&[RecvRequest::new(WrId(7), &fresh)])
         .unwrap();
-    traced.go_on(libc::PTRACE_CONT); // to the end of the act
+    traced.go_on(libc::PTRACE_CONT); // to the end of the call
     traced.wait();
     assert!(traced.is_at_mark());
     scene.ping();
@@ -767,7 +780,7 @@ fn a_peer_stopped_in_the_middle_of_an_operation_hangs_nobody() {
     isolated_with(TEST, play, || {
         let mut random = Random::from_env(TEST);
         let scene = Scene::new();
-        let whole = match kill_after(&scene, Act::SendInline, None) {
+        let whole = match kill_after(&scene, VictimCall::SendInline, None) {
             Ok(whole) => whole.length.unwrap(),
             Err(why) => return not_run(&format!("a peer stopped in an operation: {why}")),
         };

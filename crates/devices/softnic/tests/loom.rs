@@ -92,7 +92,7 @@ impl Shared {
             return false;
         };
         assert_eq!(arrived, arrival(position));
-        // SAFETY: as above.
+        // SAFETY: the position was stored after the word, and the sender does not write it again before it is taken.
         let word = self.slot(position).with(|word| unsafe { *word });
         assert_eq!(
             word,
@@ -316,18 +316,18 @@ const RECEIVING: u64 = 3;
 const TAKEN_BACK: u64 = 0;
 
 /// A responder's memory, which a requester may access in a receiving phase.
-struct Lent {
+struct RevocableMemory {
     phase: AtomicU64,
     busy: Busy,
-    memory: UnsafeCell<u64>,
+    word: UnsafeCell<u64>,
 }
 
-impl Lent {
+impl RevocableMemory {
     fn operate(&self) {
         self.busy.enter();
         if self.phase.load(Ordering::Acquire) == RECEIVING {
             // SAFETY: loom fails the test if another thread may use the word at the same time.
-            self.memory.with_mut(|word| unsafe { *word += 1 });
+            self.word.with_mut(|word| unsafe { *word += 1 });
         }
         self.busy.leave();
     }
@@ -335,30 +335,30 @@ impl Lent {
     fn take_back(&self) {
         self.phase.store(TAKEN_BACK, Ordering::Release);
         quiesce::barrier();
-        let patience = std::time::Duration::from_secs(3600);
-        assert!(self.busy.wait_idle(patience, || false));
+        let timeout = std::time::Duration::from_secs(3600);
+        assert!(self.busy.wait_idle(timeout, || false));
     }
 }
 
 #[test]
 fn no_peer_accesses_memory_after_quiescing() {
     check(|| {
-        let lent = Arc::new(Lent {
+        let memory = Arc::new(RevocableMemory {
             phase: AtomicU64::new(RECEIVING),
             busy: Busy::default(),
-            memory: UnsafeCell::new(0),
+            word: UnsafeCell::new(0),
         });
-        let requester = lent.clone();
+        let requester = memory.clone();
         let requester = thread::spawn(move || {
             requester.operate();
             requester.operate();
         });
-        lent.take_back();
-        // SAFETY: as above; what the test is about.
-        lent.memory.with_mut(|word| unsafe { *word = 100 });
+        memory.take_back();
+        // SAFETY: loom fails the test if the requester may still use the word: this is what the test checks.
+        memory.word.with_mut(|word| unsafe { *word = 100 });
         requester.join().unwrap();
-        // SAFETY: as above.
-        assert_eq!(lent.memory.with(|word| unsafe { *word }), 100);
+        // SAFETY: the requester has ended.
+        assert_eq!(memory.word.with(|word| unsafe { *word }), 100);
     });
 }
 
@@ -366,19 +366,20 @@ fn no_peer_accesses_memory_after_quiescing() {
 fn a_receive_flushed_after_quiescing_is_a_completion_or_a_flush_and_stays_so() {
     check(|| {
         let shared = Shared::new(1);
-        let lent = Arc::new((AtomicU64::new(RECEIVING), Busy::default()));
+        let memory = Arc::new((AtomicU64::new(RECEIVING), Busy::default()));
         shared.post(0);
-        let (requester, mark) = (shared.clone(), lent.clone());
+        let (requester, mark) = (shared.clone(), memory.clone());
         let requester = thread::spawn(move || {
             mark.1.enter();
             let sent = mark.0.load(Ordering::Acquire) == RECEIVING && requester.try_send(0);
             mark.1.leave();
             sent
         });
-        lent.0.store(TAKEN_BACK, Ordering::Release);
+        memory.0.store(TAKEN_BACK, Ordering::Release);
         quiesce::barrier();
         assert!(
-            lent.1
+            memory
+                .1
                 .wait_idle(std::time::Duration::from_secs(3600), || false)
         );
         let arrived = shared.try_take(0);
@@ -501,7 +502,7 @@ impl Inbox {
     /// Owner: reads the message in a cell and frees the cell; returns the sender.
     fn empty(&self, cell: Cell) -> u32 {
         let arrived = self.ring().message(cell);
-        // SAFETY: as above.
+        // SAFETY: the requester has ended.
         let word = self.payload[cell.number()].with(|word| unsafe { *word });
         self.ring().free(cell);
         assert_eq!(u64::from(arrived.source), word);

@@ -1,4 +1,4 @@
-//! Memory that a program registers, reached from another process through shared memory: by system calls, and by errands
+//! Memory that a program registers, reached from another process through shared memory: by system calls, and by owner requests
 //! of its owner where the kernel refuses those.
 #![allow(unsafe_code)]
 

@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 /// A set of numbers, as a hash that does not depend on their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Handed {
+pub struct NumberSet {
     /// Number of them.
     pub count: u64,
     digest: u64,
 }
 
-impl Handed {
+impl NumberSet {
     /// Returns all numbers of a range, each once.
     pub fn all(numbers: Range<u64>) -> Self {
-        let mut all = Handed::default();
+        let mut all = NumberSet::default();
         numbers.for_each(|number| all.add(number));
         all
     }
@@ -37,7 +37,7 @@ impl Handed {
     /// Whether these are consecutive numbers from `first` on, each once. A number that occurs twice and
     /// one that is missing hide each other with a probability of 2^-64.
     pub fn is_exactly_once_from(&self, first: u64) -> bool {
-        *self == Handed::all(first..first.wrapping_add(self.count))
+        *self == NumberSet::all(first..first.wrapping_add(self.count))
     }
 }
 
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn a_number_twice_and_one_never_are_noticed() {
         let of = |numbers: &[u64]| {
-            let mut handed = Handed::default();
+            let mut handed = NumberSet::default();
             numbers.iter().for_each(|number| handed.add(*number));
             handed
         };

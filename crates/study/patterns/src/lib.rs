@@ -14,11 +14,12 @@ pub use adverb_workload::pattern::{
     PatternError, Piece, Places, Posting, Refill, Schedule, Seen, Symmetric, Tally, Timing,
     Transport, Wait, run,
 };
-pub use checked::Handed;
+pub use checked::NumberSet;
 pub use job::{Job, JobReport};
 pub use onesided::{Items, OneSided, OneSidedClients, Puts, Remote, run_onesided};
 pub use outcome::{Outcome, OutcomeError, RoleOutcome};
 pub use rpc::{
-    Asking, Clients, Counter, MAX_BATCH, Pace, Rpc, RpcPart, Service, Serving, StoreLoad, run_rpc,
+    Clients, Counter, MAX_BATCH, Pace, RequestBy, Rpc, RpcPart, Service, Serving, StoreLoad,
+    run_rpc,
 };
 pub use tally::ServiceTally;

@@ -9,7 +9,7 @@ use adverb_workload::multicast::{Multicast, MulticastTally};
 use adverb_workload::pattern::{Part, Pattern, Tally};
 use serde_json::{Value, json};
 
-use crate::checked::Handed;
+use crate::checked::NumberSet;
 use crate::job::{Job, JobReport};
 use crate::onesided::{OneSided, Puts, Remote};
 use crate::rpc::{Rpc, Service};
@@ -311,7 +311,7 @@ fn metrics(clients: &[Done<'_>], rate: f64, batch_mean: Option<f64>, checked: &V
 
 /// Returns the numbers, if each was handed out exactly once.
 fn numbers(clients: &[&ServiceTally], handed_out: Option<u64>) -> Result<Value, OutcomeError> {
-    let mut all = Handed::default();
+    let mut all = NumberSet::default();
     clients.iter().for_each(|tally| all.merge(tally.handed));
     if handed_out.is_some_and(|count| count != all.count) || !all.is_exactly_once_from(0) {
         return Err(OutcomeError::Numbers(all.count));

@@ -5,7 +5,7 @@ use adverb_units::{CpuTime, Span};
 use adverb_workload::pattern::{Meter, Tally, Timing};
 use serde::{Deserialize, Serialize};
 
-use crate::checked::Handed;
+use crate::checked::NumberSet;
 
 /// Results of a member.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct ServiceTally {
     /// Times from free slot to polled answer, if requests are timed.
     pub waits: Option<LatencyRecorder>,
     /// The numbers that a client received in all of its requests.
-    pub handed: Handed,
+    pub handed: NumberSet,
     /// Numbers handed out by all cores of the process, as a core found after all clients had ended.
     pub handed_out: u64,
     /// Values that a client checked in all of its requests.

@@ -12,18 +12,18 @@ use crate::node::{
     send_windows, to, to_rts,
 };
 use crate::pair::{BLANK, End, SIGNALED, Setup, completions, connect, pattern};
-use crate::shared_bed::{expect_event, expect_no_event, post_receive, sizes};
+use crate::srq_ends::{expect_event, expect_no_event, post_receive, sizes};
 use crate::{Fixture, NotSupported, Verdict};
 
 /// A sender of datagrams, and an end with a shared receive queue.
-struct Bed<'s, S: Station> {
+struct DatagramEnds<'s, S: Station> {
     srq: Srq<S>,
     ah: Ah<S>,
     a: Node<'s, S>,
     b: End<'s, S>,
 }
 
-impl<'s, S: Station> Bed<'s, S> {
+impl<'s, S: Station> DatagramEnds<'s, S> {
     fn new(fixture: Fixture<'s, S>) -> Result<Self, NotSupported> {
         let a = Node::new(fixture)?;
         let b = End::new(fixture, &Setup::default());
@@ -33,7 +33,7 @@ impl<'s, S: Station> Bed<'s, S> {
         let srq = b.context.create_srq(&b.pd, &sizes(64));
         let srq = srq.expect("create a shared receive queue");
         let ah = a.ah_of(&b.context)?;
-        Ok(Bed { srq, ah, a, b })
+        Ok(DatagramEnds { srq, ah, a, b })
     }
 
     /// Another UD queue pair of B that takes shared receives, in RTS.
@@ -88,47 +88,50 @@ impl<'s, S: Station> Bed<'s, S> {
 pub fn datagrams_take_shared_receives_in_posting_order<S: Station>(
     fixture: Fixture<'_, S>,
 ) -> Verdict {
-    let bed = Bed::new(fixture)?;
-    let qps = [bed.qp()?, bed.qp()?, bed.qp()?];
-    let sent = bed.a.end.fill_pattern(1);
+    let ends = DatagramEnds::new(fixture)?;
+    let qps = [ends.qp()?, ends.qp()?, ends.qp()?];
+    let sent = ends.a.end.fill_pattern(1);
     for round in 0..20u64 {
-        bed.b.fill(BLANK);
-        (0..8).for_each(|i| bed.recv(100 * round + i, (256 * i, 256)));
+        ends.b.fill(BLANK);
+        (0..8).for_each(|i| ends.recv(100 * round + i, (256 * i, 256)));
         for i in 0..8 {
             let qp = &qps[(round + i * i) as usize % qps.len()];
             let (from, length) = (64 * i, 1 + (round * 10 + i) as u32);
-            bed.send(qp, (from, length));
-            let got = bed.b.received(1)[0];
+            ends.send(qp, (from, length));
+            let got = ends.b.received(1)[0];
             let found = (got.wr_id, got.status, got.opcode);
             let wr_id = WrId(100 * round + i);
             assert_eq!(found, (wr_id, WcStatus::Success, WcOpcode::Recv));
             assert_eq!(got.byte_len, GRH as u32 + length);
             let named = (got.qp_num, got.src_qp);
-            assert_eq!(named, (qp.qpn(), Some(bed.a.end.qp.qpn())));
-            let content = bed.b.bytes(256 * i + GRH, length as usize);
+            assert_eq!(named, (qp.qpn(), Some(ends.a.end.qp.qpn())));
+            let content = ends.b.bytes(256 * i + GRH, length as usize);
             assert_eq!(content, sent[from as usize..][..length as usize]);
         }
     }
-    bed.b.expect_quiet();
+    ends.b.expect_quiet();
     Ok(())
 }
 
 /// RC, UC and UD queue pairs take from one queue, in turn (IBTA vol. 1, 10.2.9).
 pub fn all_services_take_from_one_queue<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
-    let bed = Bed::new(fixture)?;
-    let (a, b, setup) = (&bed.a.end, &bed.b, Setup::default());
-    let (from, rc) = (a.another_qp(&setup), bed.qp_of(QpType::Rc)?);
+    let ends = DatagramEnds::new(fixture)?;
+    let (a, b, setup) = (&ends.a.end, &ends.b, Setup::default());
+    let (from, rc) = (a.another_qp(&setup), ends.qp_of(QpType::Rc)?);
     connect((&a.context, &from), (&b.context, &rc), &setup);
-    let (sender, uc) = (crate::unreliable::uc_qp(a, &setup)?, bed.qp_of(QpType::Uc)?);
+    let (sender, uc) = (
+        crate::unreliable::uc_qp(a, &setup)?,
+        ends.qp_of(QpType::Uc)?,
+    );
     let (psn_a, psn_b) = setup.psn;
     crate::unreliable::connect_qp((a, &sender), (b, uc.qpn()), (psn_a, psn_b));
     crate::unreliable::connect_qp((b, &uc), (a, sender.qpn()), (psn_b, psn_a));
-    let ud = bed.qp()?;
+    let ud = ends.qp()?;
     let sent = a.fill_pattern(2);
     let sges = [a.mr.sge(8, 100).expect("within the region")];
     for round in 0..20 {
         b.fill(BLANK);
-        (0..3).for_each(|i| bed.recv(3 * round + i, (512 * i, 512)));
+        (0..3).for_each(|i| ends.recv(3 * round + i, (512 * i, 512)));
         for i in 0..3 {
             let imm = Imm((round * 3 + i) as u32);
             let request = SendRequest::new(WrId(1), Operation::SendWithImm(imm), &sges);
@@ -136,7 +139,7 @@ pub fn all_services_take_from_one_queue<S: Station>(fixture: Fixture<'_, S>) -> 
             let (of, to, request, front) = match (round + i) % 3 {
                 0 => (&from, &rc, request, 0),
                 1 => (&sender, &uc, request, 0),
-                _ => (&a.qp, &ud, request.to(bed.to(ud.qpn())), GRH),
+                _ => (&a.qp, &ud, request.to(ends.to(ud.qpn())), GRH),
             };
             of.post_send(&[request]).expect("post a SEND");
             a.expect_sent(&[(1, WcStatus::Success)]);
@@ -157,15 +160,15 @@ pub fn all_services_take_from_one_queue<S: Station>(fixture: Fixture<'_, S>) -> 
 pub fn a_datagram_without_a_shared_receive_is_dropped<S: Station>(
     fixture: Fixture<'_, S>,
 ) -> Verdict {
-    let bed = Bed::new(fixture)?;
-    let qp = bed.qp()?;
+    let ends = DatagramEnds::new(fixture)?;
+    let qp = ends.qp()?;
     for i in 0..3 {
-        bed.send(&qp, (0, 64));
-        bed.b.expect_quiet();
-        bed.recv(i, (0, 256));
-        bed.b.expect_quiet();
-        bed.send(&qp, (0, 64));
-        bed.expect(&qp, i);
+        ends.send(&qp, (0, 64));
+        ends.b.expect_quiet();
+        ends.recv(i, (0, 256));
+        ends.b.expect_quiet();
+        ends.send(&qp, (0, 64));
+        ends.expect(&qp, i);
     }
     Ok(())
 }
@@ -176,8 +179,8 @@ pub fn a_datagram_without_a_shared_receive_is_dropped<S: Station>(
 pub fn a_datagram_takes_no_receive_that_was_posted_after_it<S: Station>(
     fixture: Fixture<'_, S>,
 ) -> Verdict {
-    let bed = Bed::new(fixture)?;
-    let (qp, b) = (bed.qp()?, &bed.b);
+    let ends = DatagramEnds::new(fixture)?;
+    let (qp, b) = (ends.qp()?, &ends.b);
     let marks = b.context.create_cq(4, None);
     let marks = marks.expect("create a completion queue");
     let init = QpInit {
@@ -192,16 +195,16 @@ pub fn a_datagram_takes_no_receive_that_was_posted_after_it<S: Station>(
     for i in 0..3 {
         let receive = RecvRequest::new(WrId(9), &sges);
         marker.post_recv(&[receive]).expect("post a receive");
-        bed.recv(i, (0, 256));
-        bed.send(&qp, (0, 64));
-        bed.send(&qp, (0, 65));
-        bed.send(&marker, (0, 66));
+        ends.recv(i, (0, 256));
+        ends.send(&qp, (0, 64));
+        ends.send(&qp, (0, 65));
+        ends.send(&marker, (0, 66));
         completions(fixture.station(), &marks, 1);
-        bed.recv(10 + i, (0, 256));
-        bed.expect(&qp, i);
+        ends.recv(10 + i, (0, 256));
+        ends.expect(&qp, i);
         b.expect_quiet();
-        bed.send(&qp, (0, 67));
-        bed.expect(&qp, 10 + i);
+        ends.send(&qp, (0, 67));
+        ends.expect(&qp, 10 + i);
     }
     Ok(())
 }
@@ -209,22 +212,22 @@ pub fn a_datagram_takes_no_receive_that_was_posted_after_it<S: Station>(
 /// Receives that datagrams take count against an armed limit (IBTA vol. 1, 10.2.9;
 /// ibv_modify_srq(3)).
 pub fn the_limit_counts_what_datagrams_take<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
-    let bed = Bed::new(fixture)?;
-    let qp = bed.qp()?;
-    let event = AsyncEvent::SrqLimitReached(bed.srq.id());
+    let ends = DatagramEnds::new(fixture)?;
+    let qp = ends.qp()?;
+    let event = AsyncEvent::SrqLimitReached(ends.srq.id());
     for _ in 0..2 {
-        (0..4).for_each(|i| bed.recv(i, (0, 256)));
-        bed.srq.arm(3).expect("arm the limit");
-        bed.send(&qp, (0, 8));
-        bed.expect(&qp, 0);
-        expect_no_event(&bed.b);
+        (0..4).for_each(|i| ends.recv(i, (0, 256)));
+        ends.srq.arm(3).expect("arm the limit");
+        ends.send(&qp, (0, 8));
+        ends.expect(&qp, 0);
+        expect_no_event(&ends.b);
         // Nobody polls for what it took.
-        bed.send(&qp, (0, 8));
-        expect_event(&bed.b, event);
-        assert_eq!(bed.srq.query().expect("query").srq_limit, 0);
-        (2..4).for_each(|_| bed.send(&qp, (0, 8)));
-        (1..4).for_each(|i| bed.expect(&qp, i));
-        expect_no_event(&bed.b);
+        ends.send(&qp, (0, 8));
+        expect_event(&ends.b, event);
+        assert_eq!(ends.srq.query().expect("query").srq_limit, 0);
+        (2..4).for_each(|_| ends.send(&qp, (0, 8)));
+        (1..4).for_each(|i| ends.expect(&qp, i));
+        expect_no_event(&ends.b);
     }
     Ok(())
 }
@@ -235,23 +238,23 @@ pub fn a_shared_receive_too_small_for_its_datagram_fails_its_queue_pair_alone<S:
     fixture: Fixture<'_, S>,
 ) -> Verdict {
     for room in [39, 40, 103] {
-        let bed = Bed::new(fixture)?;
-        let (one, other) = (bed.qp()?, bed.qp()?);
-        bed.a.end.fill(1);
-        bed.b.fill(BLANK);
-        bed.recv(1, (0, room));
-        bed.send(&one, (0, 64));
-        let got = bed.b.received(1)[0];
+        let ends = DatagramEnds::new(fixture)?;
+        let (one, other) = (ends.qp()?, ends.qp()?);
+        ends.a.end.fill(1);
+        ends.b.fill(BLANK);
+        ends.recv(1, (0, room));
+        ends.send(&one, (0, 64));
+        let got = ends.b.received(1)[0];
         let found = (got.wr_id, got.status, got.qp_num);
         assert_eq!(found, (WrId(1), WcStatus::LocLenErr, one.qpn()));
-        expect_event(&bed.b, AsyncEvent::LastWqeReached(one.qpn()));
+        expect_event(&ends.b, AsyncEvent::LastWqeReached(one.qpn()));
         assert_eq!(one.state(), QpState::Err);
-        let beyond = bed.b.all_bytes();
+        let beyond = ends.b.all_bytes();
         assert!(beyond[room as usize..].iter().all(|byte| *byte == BLANK));
-        bed.recv(2, (1024, 256));
-        bed.send(&other, (0, 64));
-        bed.expect(&other, 2);
-        bed.a.end.expect_state(QpState::Rts);
+        ends.recv(2, (1024, 256));
+        ends.send(&other, (0, 64));
+        ends.expect(&other, 2);
+        ends.a.end.expect_state(QpState::Rts);
     }
     Ok(())
 }
@@ -262,31 +265,31 @@ pub fn a_shared_receive_too_small_for_its_datagram_fails_its_queue_pair_alone<S:
 pub fn a_failing_datagram_queue_pair_leaves_the_receives<S: Station>(
     fixture: Fixture<'_, S>,
 ) -> Verdict {
-    let bed = Bed::new(fixture)?;
-    let (one, other) = (bed.qp()?, bed.qp()?);
-    (0..8).for_each(|i| bed.recv(i, (256 * i, 256)));
+    let ends = DatagramEnds::new(fixture)?;
+    let (one, other) = (ends.qp()?, ends.qp()?);
+    (0..8).for_each(|i| ends.recv(i, (256 * i, 256)));
     let content = pattern(3, 64);
-    (bed.a.end.mr)
+    (ends.a.end.mr)
         .write(0, &content)
         .expect("within the region");
-    bed.send(&one, (0, 64));
-    bed.expect(&one, 0);
+    ends.send(&one, (0, 64));
+    ends.expect(&one, 0);
     for (i, state) in [(1, QpState::Err), (4, QpState::Reset)] {
         one.modify(&QpAttr::to(state)).expect("to ERR or RESET");
-        bed.send(&one, (0, 64));
-        bed.send(&other, (0, 64));
-        bed.expect(&other, i);
+        ends.send(&one, (0, 64));
+        ends.send(&other, (0, 64));
+        ends.expect(&other, i);
         if state == QpState::Err {
             one.modify(&QpAttr::to(QpState::Reset)).expect("to RESET");
         }
-        to_rts(&bed.b.context, &one, QKEY);
-        bed.send(&one, (0, 64));
-        bed.expect(&one, i + 1);
-        bed.send(&other, (0, 64));
-        bed.expect(&other, i + 2);
-        assert_eq!(bed.b.bytes(256 * (i + 2) + GRH, 64), content);
+        to_rts(&ends.b.context, &one, QKEY);
+        ends.send(&one, (0, 64));
+        ends.expect(&one, i + 1);
+        ends.send(&other, (0, 64));
+        ends.expect(&other, i + 2);
+        assert_eq!(ends.b.bytes(256 * (i + 2) + GRH, 64), content);
     }
-    bed.b.expect_quiet();
+    ends.b.expect_quiet();
     Ok(())
 }
 
@@ -298,27 +301,27 @@ pub fn datagram_senders_at_a_time_take_each_receive_once<S: Station>(
     if fixture.is_helper() {
         return send_windows(fixture);
     }
-    let bed = Bed::new(fixture)?;
-    let qps = [bed.qp()?, bed.qp()?];
+    let ends = DatagramEnds::new(fixture)?;
+    let qps = [ends.qp()?, ends.qp()?];
     for number in 0..SENDERS {
         let client = Node::new(fixture)?;
-        fixture.start(number, &[&client.end, &bed.b]);
+        fixture.start(number, &[&client.end, &ends.b]);
     }
     let slots = u64::from(SENDERS) * WINDOW;
     assert!(slots <= 64, "the queue takes them all");
-    let recv = |i: u64| bed.recv(i, (i % slots * ROOM, ROOM as u32));
+    let recv = |i: u64| ends.recv(i, (i % slots * ROOM, ROOM as u32));
     (0..slots).for_each(recv);
     for round in 0..ROUNDS {
         let qpn = |number: u64| qps[((number + round) % 2) as usize].qpn();
         for number in 0..SENDERS {
             next_window(fixture, number, (qpn(number.into()), round));
         }
-        let mut got = bed.b.received(slots as usize);
+        let mut got = ends.b.received(slots as usize);
         let mut arrived = Vec::new();
         got.sort_by_key(|completion| completion.wr_id.0);
         for (i, completion) in (round * slots..).zip(&got) {
             assert_eq!(completion.wr_id.0, i);
-            let message = check_message(&bed.b, completion, i % slots * ROOM);
+            let message = check_message(&ends.b, completion, i % slots * ROOM);
             assert_eq!(completion.qp_num, qpn(message.0));
             arrived.push(message);
             recv(i + slots);
@@ -327,6 +330,6 @@ pub fn datagram_senders_at_a_time_take_each_receive_once<S: Station>(
         assert_eq!(arrived, messages_of(round));
     }
     (0..SENDERS).for_each(|number| drop(fixture.hear(number)));
-    bed.b.expect_quiet();
+    ends.b.expect_quiet();
     Ok(())
 }

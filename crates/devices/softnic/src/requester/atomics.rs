@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adverb_verbs::{AccessFlags, Operation, RemoteAddress, SendRequest, WcStatus};
 
 use super::{Attempt, Connection};
-use crate::errands;
 use crate::memory::local_address;
+use crate::owner_requests;
 use crate::shm::copy::place;
 use crate::shm::peer::Reached;
 
@@ -36,7 +36,7 @@ impl Connection {
         let before = match target {
             None => return Attempt::Done(self.fail_responder(WcStatus::RemAccessErr)),
             Some(Reached::Far(place)) => {
-                errands::atomic(&self.own.port, &self.peer, place, request.operation)
+                owner_requests::atomic(&self.own.port, &self.peer, place, request.operation)
             }
             // The memory of a region may be at another address than the one by which requests name it.
             Some(Reached::Here(target))

@@ -43,16 +43,16 @@ struct CachedDestination {
     qpn: Qpn,
     peer: Arc<Peer>,
     remote: *const QpEntry,
-    inlet: Option<Inlet>,
+    receiver: Option<CachedReceiver>,
 }
 
-// SAFETY: `remote` and the pointers of `inlet` point into the mapping that `peer` keeps. Words are accessed by
+// SAFETY: `remote` and the pointers of `receiver` point into the mapping that `peer` keeps. Words are accessed by
 // atomics, and payload only in cells that this sender holds.
 unsafe impl Send for CachedDestination {}
 
 /// State read from the queue pair, valid while its phase is the same.
 #[derive(Debug)]
-struct Inlet {
+struct CachedReceiver {
     phase: Phase,
     ring: DatagramRing<'static>,
     /// No receive before this position is posted.
@@ -121,13 +121,13 @@ impl DestinationCache {
         };
         match self.destination(own, to.qpn) {
             None => return Ok(SendOutcome::NoSharedMemory),
-            Some(destination) if destination.inlet.is_some() => destination.send(own, datagram),
+            Some(destination) if destination.receiver.is_some() => destination.send(own, datagram),
             Some(_) => {}
         }
         Ok(SendOutcome::Done(WcStatus::Success))
     }
 
-    /// Returns the destination for a queue pair, with an inlet if it receives. `None` if no process that shares
+    /// Returns the destination for a queue pair, with its receiver if it receives. `None` if no process that shares
     /// memory can have it.
     #[inline]
     fn destination(&mut self, own: &Sender<'_>, qpn: Qpn) -> Option<&mut CachedDestination> {
@@ -159,7 +159,7 @@ impl CachedDestination {
             qpn,
             peer,
             remote,
-            inlet: None,
+            receiver: None,
         })
     }
 
@@ -175,10 +175,10 @@ impl CachedDestination {
     /// Whether its queue pair is `qpn`, in the same phase as when it was attached.
     #[inline]
     fn is_for(&self, qpn: Qpn) -> bool {
-        let inlet = self.inlet.as_ref();
+        let receiver = self.receiver.as_ref();
         self.qpn == qpn
             && !self.peer.is_dead()
-            && inlet.is_some_and(|inlet| inlet.phase == self.phase())
+            && receiver.is_some_and(|receiver| receiver.phase == self.phase())
     }
 
     /// Whether the port is open. If not, its slot may have another owner.
@@ -191,12 +191,12 @@ impl CachedDestination {
         if self.remote().qkey.load(Ordering::Relaxed) != datagram.qkey {
             return;
         }
-        if let Some((position, inlet)) = self.put(own, &mut datagram) {
-            inlet.next = position + 1;
+        if let Some((position, receiver)) = self.put(own, &mut datagram) {
+            receiver.next = position + 1;
             // SAFETY: the entry is in the mapping that the peer keeps, and consists of atomics.
-            let cq = unsafe { &*inlet.cq };
-            let recv_cq = inlet.recv_cq;
-            let marked = inlet.has_own_ring.then(|| qp_index(self.qpn));
+            let cq = unsafe { &*receiver.cq };
+            let recv_cq = receiver.recv_cq;
+            let marked = receiver.has_own_ring.then(|| qp_index(self.qpn));
             notify(&self.peer, (cq, recv_cq), marked, datagram.flags);
         }
     }
@@ -207,13 +207,13 @@ impl CachedDestination {
         &mut self,
         own: &Sender<'_>,
         datagram: &mut OutgoingDatagram<'_>,
-    ) -> Option<(u64, &mut Inlet)> {
+    ) -> Option<(u64, &mut CachedReceiver)> {
         let remote = self.remote;
-        let inlet = self.inlet.as_mut()?;
-        let (ring, phase) = (inlet.ring, inlet.phase);
+        let receiver = self.receiver.as_mut()?;
+        let (ring, phase) = (receiver.ring, receiver.phase);
         // SAFETY: it points into the mapping that `peer` keeps, to a struct of atomics.
         let is_same_generation = || unsafe { &*remote }.phase.load(Ordering::Acquire) == phase.0;
-        let mut position = ring.posted_from(inlet.next, is_same_generation)?;
+        let mut position = ring.posted_from(receiver.next, is_same_generation)?;
         let cell = ring.claim(position, Holder::new(own.port.slot, own.port.epoch))?;
         let addressee = Addressee::new(qp_index(self.qpn), phase.generation());
         fill(own.port, ring, (cell, addressee), datagram);
@@ -224,20 +224,20 @@ impl CachedDestination {
             };
             position = next;
         }
-        Some((position, inlet))
+        Some((position, receiver))
     }
 
     /// Reads the state of the queue pair's current phase, if it receives.
     #[cold]
     fn attach(&mut self, own: &Sender<'_>) {
-        self.inlet = self.inlet_of(self.phase());
-        if self.inlet.is_some() {
+        self.receiver = self.receiver_of(self.phase());
+        if self.receiver.is_some() {
             // Before this side claims a cell: if it dies, the peer has to reclaim the cell.
             self.peer.announce(own.port.slot, own.port.epoch);
         }
     }
 
-    fn inlet_of(&self, phase: Phase) -> Option<Inlet> {
+    fn receiver_of(&self, phase: Phase) -> Option<CachedReceiver> {
         if !phase.receives(QpType::Ud) {
             return None;
         }
@@ -250,9 +250,9 @@ impl CachedDestination {
         let length = DatagramRing::lines(slots, CELL_LINES) * size_of::<Line>();
         let lines = self.peer.address(offset, length as u64)?;
         // SAFETY: the lines are in the peer's mapping (checked by `address`), which `self.peer` keeps for
-        // longer than `inlet` lives.
+        // longer than `receiver` lives.
         let ring = unsafe { DatagramRing::from_raw(lines.cast(), slots, CELL_LINES) };
-        let inlet = Inlet {
+        let receiver = CachedReceiver {
             phase,
             next: ring.first(),
             ring,
@@ -261,7 +261,7 @@ impl CachedDestination {
             has_own_ring: remote.ring_slots.load(Ordering::Relaxed) != 0,
         };
         // If the phase is still the same, everything read belongs to it.
-        (self.phase() == phase).then_some(inlet)
+        (self.phase() == phase).then_some(receiver)
     }
 
     /// Returns offset and number of slots of the queue pair's ring, or of its shared receive queue's ring.

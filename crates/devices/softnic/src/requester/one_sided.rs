@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use adverb_verbs::{AccessFlags, RemoteAddress, SendFlags, Sge, WcStatus};
 
 use super::{Attempt, Connection, Source};
-use crate::errands;
 use crate::memory::local_address;
+use crate::owner_requests;
 use crate::shm::copy::place;
 use crate::shm::peer::{FarPlace, Reached};
 use crate::shm::process::{CopyFailure, Direction, Pieces, last_piece};
@@ -134,7 +134,7 @@ impl Connection {
         match self.peer.copy(direction, pieces, place) {
             Err(CopyFailure::Refused) => {
                 place.addr += pieces.copied;
-                errands::copy(&self.own.port, &self.peer, direction, (pieces, place))
+                owner_requests::copy(&self.own.port, &self.peer, direction, (pieces, place))
             }
             copied => copied,
         }

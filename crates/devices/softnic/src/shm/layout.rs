@@ -3,7 +3,7 @@
 //! ```text
 //! 0         Header
 //! SENDERS   SenderEntry × MAX_SLOTS   ports that have sent datagrams to this one
-//! ERRANDS   ErrandEntry × MAX_SLOTS   what peers ask the owner to do with its program's memory
+//! OWNER_REQUESTS   OwnerRequestEntry × MAX_SLOTS   what peers ask the owner to do with its program's memory
 //! QP_TABLE  QpEntry × MAX_QP      queue pairs, as requesters need them
 //! CQ_TABLE  CqEntry × MAX_CQ      completion queues: how receive completions raise events
 //! MR_TABLE  MrEntry × MAX_MR      keys
@@ -88,8 +88,9 @@ pub(crate) const fn mr_index(key: u32) -> u32 {
 }
 
 pub(crate) const SENDERS: usize = 4096;
-pub(crate) const ERRANDS: usize = SENDERS + MAX_SLOTS as usize * size_of::<SenderEntry>();
-pub(crate) const QP_TABLE: usize = ERRANDS + MAX_SLOTS as usize * size_of::<ErrandEntry>();
+pub(crate) const OWNER_REQUESTS: usize = SENDERS + MAX_SLOTS as usize * size_of::<SenderEntry>();
+pub(crate) const QP_TABLE: usize =
+    OWNER_REQUESTS + MAX_SLOTS as usize * size_of::<OwnerRequestEntry>();
 pub(crate) const CQ_TABLE: usize = QP_TABLE + MAX_QP as usize * size_of::<QpEntry>();
 pub(crate) const MR_TABLE: usize = CQ_TABLE + MAX_CQ as usize * size_of::<CqEntry>();
 pub(crate) const SRQ_TABLE: usize = MR_TABLE + MAX_MR as usize * size_of::<MrEntry>();
@@ -114,22 +115,22 @@ pub(crate) struct Header {
     pub(crate) pid: AtomicU32,
     /// Marked by the owner's engine thread, and by the kernel when that ends (`life`).
     pub(crate) engine: std::sync::atomic::AtomicU32,
-    /// Slots of peers that have an errand for the owner. Set by the peers and cleared by the owner.
-    pub(crate) errands: ErrandBits,
+    /// Slots of peers with an outstanding owner request. Set by the peers and cleared by the owner.
+    pub(crate) owner_requests: OwnerRequestBits,
 }
 
 /// One bit per slot. Like `Header::engine` no part of the rings, which alone are model-checked.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(crate) struct ErrandBits(
+pub(crate) struct OwnerRequestBits(
     pub(crate) [std::sync::atomic::AtomicU64; (MAX_SLOTS / u64::BITS) as usize],
 );
 
-/// An errand of the port in this slot. Written by that port's owner; while `state` says that it is asked for, by the
+/// An owner request of the port in this slot. Written by that port's owner; while `state` says that it is asked for, by the
 /// owner of this file.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(crate) struct ErrandEntry {
+pub(crate) struct OwnerRequestEntry {
     /// Epoch of the port that asks.
     pub(crate) epoch: AtomicU64,
     /// Whether it is asked for or carried out. Stored last.
@@ -476,7 +477,7 @@ macro_rules! shared_words {
 shared_words!(
     Header,
     SenderEntry,
-    ErrandEntry,
+    OwnerRequestEntry,
     QpEntry,
     CqEntry,
     MrEntry,
@@ -494,7 +495,7 @@ mod tests {
         assert_eq!(size_of::<QpEntry>(), 192);
         assert_eq!(std::mem::offset_of!(CqEntry, arming), 64);
         assert_eq!(size_of::<MrEntry>(), 64);
-        assert_eq!(std::mem::offset_of!(Header, errands), 64);
-        assert_eq!(size_of::<ErrandEntry>(), 64);
+        assert_eq!(std::mem::offset_of!(Header, owner_requests), 64);
+        assert_eq!(size_of::<OwnerRequestEntry>(), 64);
     }
 }

@@ -15,8 +15,8 @@ use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use crate::program_memory::page_size;
 use crate::shm::dir::Dir;
 use crate::shm::layout::{
-    self, CqEntry, ErrandEntry, Header, MrEntry, PROGRAM_MEMORY, PROGRAM_PAGES, QpEntry, SrqEntry,
-    mr_index,
+    self, CqEntry, Header, MrEntry, OwnerRequestEntry, PROGRAM_MEMORY, PROGRAM_PAGES, QpEntry,
+    SrqEntry, mr_index,
 };
 use crate::shm::life;
 use crate::shm::process::{self, CopyFailure, Direction, Pieces};
@@ -276,15 +276,15 @@ impl Peer {
         }
     }
 
-    /// Returns the errand of the port in `slot`.
-    pub(crate) fn errand_entry(&self, slot: u32) -> &ErrandEntry {
-        self.tables.errands.at(slot)
+    /// Returns the owner request of the port in `slot`.
+    pub(crate) fn owner_request(&self, slot: u32) -> &OwnerRequestEntry {
+        self.tables.owner_requests.at(slot)
     }
 
-    /// Tells the owner that the port in `slot` has an errand for it.
+    /// Tells the owner that the port in `slot` has a request for it.
     pub(crate) fn call(&self, slot: u32) {
         let header: &Header = self.mapping.at(0);
-        let bits = &header.errands.0[(slot / u64::BITS) as usize];
+        let bits = &header.owner_requests.0[(slot / u64::BITS) as usize];
         bits.fetch_or(1 << (slot % u64::BITS), Ordering::AcqRel);
         self.wake();
     }

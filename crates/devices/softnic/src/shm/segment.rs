@@ -9,7 +9,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::shm::layout::{
-    self, CqEntry, ErrandEntry, MAX_CQ, MAX_MR, MAX_QP, MAX_SLOTS, MAX_SRQ, MrEntry, QpEntry,
+    self, CqEntry, MAX_CQ, MAX_MR, MAX_QP, MAX_SLOTS, MAX_SRQ, MrEntry, OwnerRequestEntry, QpEntry,
     SenderEntry, SharedWords, SrqEntry,
 };
 
@@ -159,7 +159,7 @@ impl<T: SharedWords> Table<T> {
 #[derive(Debug)]
 pub(crate) struct Tables {
     pub(crate) senders: Table<SenderEntry>,
-    pub(crate) errands: Table<ErrandEntry>,
+    pub(crate) owner_requests: Table<OwnerRequestEntry>,
     pub(crate) qps: Table<QpEntry>,
     pub(crate) cqs: Table<CqEntry>,
     pub(crate) mrs: Table<MrEntry>,
@@ -176,7 +176,7 @@ impl Tables {
         unsafe {
             Tables {
                 senders: Table::new(mapping, layout::SENDERS, MAX_SLOTS),
-                errands: Table::new(mapping, layout::ERRANDS, MAX_SLOTS),
+                owner_requests: Table::new(mapping, layout::OWNER_REQUESTS, MAX_SLOTS),
                 qps: Table::new(mapping, layout::QP_TABLE, MAX_QP),
                 cqs: Table::new(mapping, layout::CQ_TABLE, MAX_CQ),
                 mrs: Table::new(mapping, layout::MR_TABLE, MAX_MR),

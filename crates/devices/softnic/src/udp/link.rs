@@ -39,7 +39,7 @@ struct Posted {
 
 /// Positions in the queue pair's own receive ring.
 #[derive(Clone, Copy, Debug)]
-struct Ahead {
+struct ReceivePositions {
     /// The next request to pass to the transport.
     passed: u64,
     /// The next request to complete.
@@ -65,7 +65,7 @@ pub(super) struct Link {
     /// Send requests without a known completion, oldest first.
     posted: VecDeque<Posted>,
     /// `None` if it uses a shared receive queue.
-    ahead: Option<Ahead>,
+    ahead: Option<ReceivePositions>,
     /// It is in the driver's list of queue pairs that may have packets to send.
     pub(super) is_ready: bool,
     /// A request of the peer has arrived.
@@ -85,7 +85,7 @@ impl Link {
         let (receives, ahead) = match qp.shared_receives() {
             None => {
                 let first = qp.first_receive();
-                let ahead = Ahead {
+                let ahead = ReceivePositions {
                     passed: first,
                     completed: first,
                 };
@@ -167,7 +167,7 @@ impl Link {
     #[inline]
     pub(super) fn pass_receives(&mut self) {
         // A turn may receive more messages than this before it delivers their completions.
-        let is_full = |ahead: &Ahead| ahead.passed - ahead.completed == RECEIVES_AHEAD;
+        let is_full = |ahead: &ReceivePositions| ahead.passed - ahead.completed == RECEIVES_AHEAD;
         if self.ahead.as_ref().is_some_and(is_full) {
             self.deliver_completions();
         }

@@ -11,7 +11,7 @@ use crate::segment::{mtu_bytes, packets};
 use crate::sequence::Seq;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum Replayable {
     /// A READ. Its data is read again.
     Read(Reth),
     /// An atomic operation, and its result.
@@ -22,17 +22,17 @@ pub(super) enum Kept {
 pub(super) struct Resource {
     pub(super) first: Seq,
     pub(super) end: Seq,
-    pub(super) kept: Kept,
+    pub(super) result: Replayable,
     /// Number of packets that repeated requests have requested.
     repeated: u64,
 }
 
 impl Resource {
-    pub(super) const fn new(first: Seq, end: Seq, kept: Kept) -> Self {
+    pub(super) const fn new(first: Seq, end: Seq, result: Replayable) -> Self {
         Resource {
             first,
             end,
-            kept,
+            result,
             repeated: 0,
         }
     }
@@ -86,7 +86,7 @@ impl Replay {
     pub(super) fn read(&mut self, seq: Seq, again: &Reth, mtu: PathMtu) -> Option<Seq> {
         let mut kept = self.kept.iter_mut();
         let found = kept.find(|r| r.first <= seq && seq < r.end)?;
-        let Kept::Read(reth) = found.kept else {
+        let Replayable::Read(reth) = found.result else {
             return None;
         };
         let offset = seq.since(found.first) * mtu_bytes(mtu);
@@ -100,8 +100,10 @@ impl Replay {
     /// Returns the result of the atomic operation that a request at `seq` repeats.
     pub(super) fn atomic(&self, seq: Seq, again: (RemoteAddress, AtomicOperation)) -> Option<u64> {
         let found = self.kept.iter().find(|r| r.first == seq)?;
-        match found.kept {
-            Kept::Atomic(remote, operation, value) if (remote, operation) == again => Some(value),
+        match found.result {
+            Replayable::Atomic(remote, operation, value) if (remote, operation) == again => {
+                Some(value)
+            }
             _ => None,
         }
     }

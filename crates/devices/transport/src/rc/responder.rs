@@ -10,7 +10,7 @@ use adverb_wire::{
     Position, Reth, Service, Syndrome, Verb, XrcEth,
 };
 
-use super::replay::{Kept, Replay, Resource};
+use super::replay::{Replay, Replayable, Resource};
 use super::responses::{ReadResponse, Response, ResponseKind, Responses, Times};
 use super::{RcConfig, opcode_of};
 use crate::PacketBuffer;
@@ -215,7 +215,7 @@ impl Responder {
         let first = self.expected;
         self.expected += packets(length, self.mtu);
         self.msn = self.msn.wrapping_add(1);
-        self.keep(Resource::new(first, self.expected, Kept::Read(reth)));
+        self.keep(Resource::new(first, self.expected, Replayable::Read(reth)));
         let response = read_response(first, &reth, packet.headers.xrc);
         self.push(first, ResponseKind::Read(response));
         Ok(())
@@ -243,7 +243,7 @@ impl Responder {
         self.keep(Resource::new(
             first,
             self.expected,
-            Kept::Atomic(remote, operation, found),
+            Replayable::Atomic(remote, operation, found),
         ));
         self.push(first, ResponseKind::Atomic(found));
         Ok(())

@@ -3,7 +3,7 @@
 
 use crate::lab::memory::{REMOTE, piece};
 use crate::lab::steps::{MTU, inject_at, post, post_receive, sent_by, statuses, syndromes, work};
-use crate::lab::{FLIGHT, Fate, Lab, Side, config, connected, quiet};
+use crate::lab::{Delivery, FLIGHT, Lab, Side, config, connected, quiet};
 use adverb_transport::{DropReason, PostError, RcConfig, RcQp, ReceiveQueue, Work};
 use adverb_units::Span;
 use adverb_verbs::{Comparison, Psn, QpState, RemoteAddress, RetryCount, SendFlags, WcStatus};
@@ -438,8 +438,8 @@ fn both_retry_counters_begin_anew_with_each_message_that_is_done() {
     let rule = move |s: &crate::lab::Sent| {
         sends += u32::from(s.from == Side::A);
         match s.from == Side::A && sends % 3 != 0 {
-            true => Fate::Drop,
-            false => Fate::Pass,
+            true => Delivery::Drop,
+            false => Delivery::Pass,
         }
     };
     let mut lab = connected(&a, &config(Side::B), Box::new(rule));
@@ -448,7 +448,7 @@ fn both_retry_counters_begin_anew_with_each_message_that_is_done() {
         lab.run();
     }
     assert_eq!(lab.a.qp.counters().timeouts, 8);
-    lab.rule(|_| Fate::Pass);
+    lab.rule(|_| Delivery::Pass);
     for id in 4..8 {
         post(&mut lab, work(id, Work::Send, piece(0, 8)));
         lab.step();
@@ -466,7 +466,7 @@ fn each_retry_counter_is_for_its_own_cause() {
     let mut a = config(Side::A);
     a.requester.retry.retry_cnt = RetryCount::new(0).unwrap();
     a.requester.retry.rnr_retry = RetryCount::new(3).unwrap();
-    let mut lab = connected(&a, &config(Side::B), Box::new(|_| Fate::Pass));
+    let mut lab = connected(&a, &config(Side::B), Box::new(|_| Delivery::Pass));
     post(&mut lab, work(1, Work::Send, piece(0, 8)));
     lab.run();
     let ended = [(1, WcStatus::RnrRetryExcErr)];
@@ -475,7 +475,7 @@ fn each_retry_counter_is_for_its_own_cause() {
 
     a.requester.retry.rnr_retry = RetryCount::new(0).unwrap();
     a.requester.retry.retry_cnt = RetryCount::new(3).unwrap();
-    let mut lab = connected(&a, &config(Side::B), Box::new(|_| Fate::Drop));
+    let mut lab = connected(&a, &config(Side::B), Box::new(|_| Delivery::Drop));
     post(&mut lab, work(1, Work::Send, piece(0, 8)));
     lab.run();
     assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::RetryExcErr)]);
@@ -492,7 +492,11 @@ fn reads_while_losing(at: u32, losses: u32, retries: u8) -> (usize, Lab<RcQp>) {
     let rule = move |s: &crate::lab::Sent| {
         let drops = s.from == Side::B && s.headers.bth.psn == lost && left > 0;
         left -= u32::from(drops);
-        if drops { Fate::Drop } else { Fate::Pass }
+        if drops {
+            Delivery::Drop
+        } else {
+            Delivery::Pass
+        }
     };
     let mut lab = connected(&a, &config(Side::B), Box::new(rule));
     post(&mut lab, work(1, Work::Read(REMOTE), piece(0, 12 * MTU)));
@@ -534,8 +538,8 @@ fn after_a_timeout_a_missing_answer_is_asked_for_again_without_waiting() {
             _ => false,
         };
         match s.from == Side::B && is_lost {
-            true => Fate::Drop,
-            false => Fate::Pass,
+            true => Delivery::Drop,
+            false => Delivery::Pass,
         }
     });
     post(&mut lab, work(1, Work::Read(REMOTE), piece(0, 12 * MTU)));
@@ -579,12 +583,12 @@ fn repeated_acknowledgements_are_one_implied_nak() {
     let answer = lab_first();
     let mut left = 1;
     lab.rule(move |s| match (s.from, s.headers.bth.opcode) {
-        (Side::B, Opcode::RcAck) => Fate::Duplicate(Span::from_ns(500)),
+        (Side::B, Opcode::RcAck) => Delivery::Duplicate(Span::from_ns(500)),
         (Side::B, _) if s.headers.bth.psn == answer && left > 0 => {
             left -= 1;
-            Fate::Drop
+            Delivery::Drop
         }
-        _ => Fate::Pass,
+        _ => Delivery::Pass,
     });
     post(&mut lab, work(1, Work::Read(REMOTE), piece(0, 8)));
     post(&mut lab, work(2, Work::Write(REMOTE), piece(64, 8)));
@@ -601,7 +605,7 @@ fn repeated_acknowledgements_are_one_implied_nak() {
 fn a_fence_waits_for_atomics_and_for_every_part_of_a_read() {
     let mut a = config(Side::A);
     a.requester.window = 8;
-    let mut lab = connected(&a, &config(Side::B), Box::new(|_| Fate::Pass));
+    let mut lab = connected(&a, &config(Side::B), Box::new(|_| Delivery::Pass));
     let c = Comparison {
         expected: 0,
         new: 1,
@@ -656,7 +660,7 @@ fn old_packets_mean_nothing_to_a_new_connection() {
         new.responder.first_psn = old.responder.first_psn.advance(1 << 20);
         RcQp::new(&new, ReceiveQueue::new(64))
     };
-    let late = |_: &crate::lab::Sent| Fate::Duplicate(Span::from_us(50));
+    let late = |_: &crate::lab::Sent| Delivery::Duplicate(Span::from_us(50));
     let mut lab = connected(&config(Side::A), &config(Side::B), Box::new(late));
     let elsewhere = |offset: u64| RemoteAddress {
         addr: REMOTE.addr + offset,
@@ -682,7 +686,7 @@ fn old_packets_mean_nothing_to_a_new_connection() {
     lab.a.completions.clear();
     lab.b.completions.clear();
     lab.b.memory.shared.fill(0);
-    lab.rule(|_| Fate::Pass);
+    lab.rule(|_| Delivery::Pass);
     post_receive(&mut lab, 5, 600);
     let payload = lab.a.memory.put(0, &[9; 300]);
     // Now, among the old packets, and after them.

@@ -3,7 +3,7 @@
 
 use crate::lab::memory::{REMOTE, piece};
 use crate::lab::steps::{MTU, post, post_receive, work};
-use crate::lab::{Fate, Sent, Side, config, connected};
+use crate::lab::{Delivery, Sent, Side, config, connected};
 use adverb_transport::{Payload, RcConfig, Work};
 use adverb_units::Time;
 use adverb_verbs::{Comparison, Psn, RetryCount, WcStatus};
@@ -32,8 +32,8 @@ impl Cut {
             let is_lost = self.from.contains(&sent.from) && count > self.after;
             let is_straggler = sent.at < until && self.straggler == count.checked_sub(self.after);
             match is_lost && !is_straggler {
-                true => Fate::Drop,
-                false => Fate::Pass,
+                true => Delivery::Drop,
+                false => Delivery::Pass,
             }
         })
     }

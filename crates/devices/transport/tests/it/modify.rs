@@ -2,7 +2,7 @@
 
 use crate::lab::memory::{REMOTE, piece};
 use crate::lab::steps::{receive, statuses, syndromes, work};
-use crate::lab::{Fate, Lab, Side, config, connected, quiet};
+use crate::lab::{Delivery, Lab, Side, config, connected, quiet};
 use adverb_transport::{RcConfig, RcQp, RequesterConfig, Work};
 use adverb_units::{Span, Time};
 use adverb_verbs::{AckTimeout, Psn, QpAttr, QpState, RetryCount, RnrTimer, WcStatus};
@@ -25,7 +25,7 @@ fn a_connection_in_rtr_receives_and_sends_after_rts() {
     let mut lab = connected(
         &listening(Side::A),
         &config(Side::B),
-        Box::new(|_| Fate::Pass),
+        Box::new(|_| Delivery::Pass),
     );
     // It already receives from the peer.
     lab.a.qp.post_receive(receive(3, 8)).unwrap();
@@ -74,7 +74,11 @@ fn a_request_that_has_begun_is_finished_in_sqd() {
 
 #[test]
 fn new_retry_counts_and_timeouts_apply_to_the_next_request() {
-    let mut lab = connected(&config(Side::A), &config(Side::B), Box::new(|_| Fate::Drop));
+    let mut lab = connected(
+        &config(Side::A),
+        &config(Side::B),
+        Box::new(|_| Delivery::Drop),
+    );
     let timeout = AckTimeout::new(2);
     let mut attr = QpAttr::default();
     (attr.timeout, attr.retry_cnt) = (timeout, RetryCount::new(1));
@@ -105,7 +109,7 @@ fn rnr_naks_have_the_new_timer() {
 fn max_rd_atomic_can_be_changed_in_sqd() {
     let mut config_a = config(Side::A);
     config_a.requester.max_reads = 0;
-    let mut lab = connected(&config_a, &config(Side::B), Box::new(|_| Fate::Pass));
+    let mut lab = connected(&config_a, &config(Side::B), Box::new(|_| Delivery::Pass));
     let mut attr = QpAttr::to(QpState::Sqd);
     attr.max_rd_atomic = Some(1);
     lab.a.qp.modify(&attr);

@@ -4,7 +4,7 @@ use crate::lab::memory::{LOCAL_KEY, REMOTE, REMOTE_KEY, piece, pieces};
 use crate::lab::steps::{
     MTU, inject, inject_at, post, post_receive, sent_by, statuses, syndromes, work,
 };
-use crate::lab::{FLIGHT, Fate, Lab, Sent, Side, config, connected, quiet};
+use crate::lab::{Delivery, FLIGHT, Lab, Sent, Side, config, connected, quiet};
 use adverb_transport::{
     DropReason, PACKET_SPACE, Payload, PostError, Queue, RcQp, ReceiveWork, SendWork, Solicited,
     Work,
@@ -157,7 +157,7 @@ fn timeouts_end_after_the_retries() {
     let mut config = config(Side::A);
     config.requester.retry.retry_cnt = RetryCount::new(3).unwrap();
     lab.a.qp = RcQp::new(&config, adverb_transport::ReceiveQueue::new(4));
-    lab.rule(|_| Fate::Drop);
+    lab.rule(|_| Delivery::Drop);
     let receive = ReceiveWork {
         wr_id: WrId(9),
         pieces: pieces(0, 8),
@@ -192,7 +192,7 @@ fn without_a_timeout_it_waits_for_ever() {
     let mut config = config(Side::A);
     config.requester.retry.timeout = AckTimeout::new(0).unwrap();
     lab.a.qp = RcQp::new(&config, adverb_transport::ReceiveQueue::new(4));
-    lab.rule(|_| Fate::Drop);
+    lab.rule(|_| Delivery::Drop);
     post(&mut lab, work(1, Work::Write(REMOTE), piece(0, 8)));
     lab.run();
     assert_eq!(lab.sent.len(), 1);
@@ -205,7 +205,7 @@ fn a_receiver_that_is_not_ready_says_for_how_long() {
         let timer = RnrTimer::new(code).unwrap();
         let mut b = config(Side::B);
         b.responder.rnr_timer = timer;
-        let mut lab = connected(&config(Side::A), &b, Box::new(|_| Fate::Pass));
+        let mut lab = connected(&config(Side::A), &b, Box::new(|_| Delivery::Pass));
         let payload = lab.a.memory.put(0, b"hello");
         post(&mut lab, work(1, Work::Send, payload));
         let soon = ReceiveWork {
@@ -226,7 +226,7 @@ fn a_receiver_that_is_not_ready_says_for_how_long() {
 fn rnr_retries_end_unless_they_are_seven() {
     let mut a = config(Side::A);
     a.requester.retry.rnr_retry = RetryCount::new(2).unwrap();
-    let mut lab = connected(&a, &config(Side::B), Box::new(|_| Fate::Pass));
+    let mut lab = connected(&a, &config(Side::B), Box::new(|_| Delivery::Pass));
     post(&mut lab, work(1, Work::Send, piece(0, 4)));
     lab.run();
     assert_eq!(
@@ -252,8 +252,8 @@ fn a_lost_part_of_a_read_is_asked_for_alone() {
     lab.rule(move |s| {
         let lost = s.from == Side::B && s.headers.bth.psn == first.advance(3);
         match lost && std::mem::take(&mut once) {
-            true => Fate::Drop,
-            false => Fate::Pass,
+            true => Delivery::Drop,
+            false => Delivery::Pass,
         }
     });
     let bytes: Vec<u8> = (0..5 * MTU + 17).map(|n| (n * 3) as u8).collect();
@@ -290,7 +290,7 @@ fn packets(bytes: u32) -> u32 {
 fn parts_of_a_read(max_reads: u8, length: usize) -> (Vec<u32>, u32) {
     let mut a = config(Side::A);
     (a.requester.window, a.requester.max_reads) = (8, max_reads);
-    let mut lab = connected(&a, &config(Side::B), Box::new(|_| Fate::Pass));
+    let mut lab = connected(&a, &config(Side::B), Box::new(|_| Delivery::Pass));
     let bytes: Vec<u8> = (0..length).map(|n| (n * 11) as u8).collect();
     lab.b.memory.shared[..length].copy_from_slice(&bytes);
     post(&mut lab, work(1, Work::Read(REMOTE), piece(0, length)));
@@ -324,7 +324,7 @@ fn a_long_read_goes_in_parts_of_which_the_window_holds_four() {
 fn reads_and_writes_share_the_window() {
     let mut a = config(Side::A);
     a.requester.window = 8;
-    let mut lab = connected(&a, &config(Side::B), Box::new(|_| Fate::Pass));
+    let mut lab = connected(&a, &config(Side::B), Box::new(|_| Delivery::Pass));
     for id in 0..4 {
         post(
             &mut lab,
@@ -352,9 +352,13 @@ fn an_atomic_operation_happens_once_however_often_it_is_asked_for() {
     lab.rule(move |s| match s.headers.bth.opcode {
         Opcode::RcAtomicAck => {
             answers += 1;
-            if answers <= 3 { Fate::Drop } else { Fate::Pass }
+            if answers <= 3 {
+                Delivery::Drop
+            } else {
+                Delivery::Pass
+            }
         }
-        _ => Fate::Duplicate(Span::from_us(1)),
+        _ => Delivery::Duplicate(Span::from_us(1)),
     });
     lab.b.memory.shared[..8].copy_from_slice(&40u64.to_ne_bytes());
     let compare = Comparison {
@@ -381,7 +385,7 @@ fn an_atomic_operation_happens_once_however_often_it_is_asked_for() {
 fn reads_under_way_keep_to_the_limit_and_a_fence_waits_for_them() {
     let mut a = config(Side::A);
     a.requester.max_reads = 2;
-    let mut lab = connected(&a, &config(Side::B), Box::new(|_| Fate::Pass));
+    let mut lab = connected(&a, &config(Side::B), Box::new(|_| Delivery::Pass));
     for id in 0..3 {
         post(&mut lab, work(id, Work::Read(REMOTE), piece(0, 8)));
     }
@@ -529,7 +533,7 @@ fn unsignaled_requests_end_in_silence_but_for_errors() {
     post(&mut lab, quiet_one.clone());
     lab.run();
     assert!(lab.a.completions.is_empty());
-    lab.rule(|_| Fate::Drop);
+    lab.rule(|_| Delivery::Drop);
     post(&mut lab, quiet_one);
     lab.run();
     assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::RetryExcErr)]);

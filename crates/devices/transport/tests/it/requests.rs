@@ -3,7 +3,7 @@
 
 use crate::lab::memory::{REMOTE, REMOTE_KEY, piece};
 use crate::lab::steps::{MTU, inject_at, post, post_receive, sent_by, statuses, syndromes, work};
-use crate::lab::{Fate, Lab, Side, config, connected, quiet};
+use crate::lab::{Delivery, Lab, Side, config, connected, quiet};
 use adverb_transport::{
     Access, AccessError, AtomicOperation, DropReason, Key, MAX_MESSAGE, Memory, PACKET_SPACE,
     Place, RcQp, ReceiveQueue, Work,
@@ -130,7 +130,7 @@ fn a_queue_pair_takes_only_what_it_is_set_up_for() {
         let ended = |access: AccessFlags| {
             let mut b = config(Side::B);
             b.responder.access = access;
-            let mut lab = connected(&config(Side::A), &b, Box::new(|_| Fate::Pass));
+            let mut lab = connected(&config(Side::A), &b, Box::new(|_| Delivery::Pass));
             post(&mut lab, work(1, request, piece(0, length)));
             lab.run();
             statuses(&lab.a.completions)

@@ -42,7 +42,7 @@ fn answer(
 /// A lab in which A has sent a request that nobody has answered.
 fn asked(request: Work, length: usize) -> Lab<RcQp> {
     let mut lab = quiet();
-    lab.rule(|_| crate::lab::Fate::Drop);
+    lab.rule(|_| crate::lab::Delivery::Drop);
     post(&mut lab, work(1, request, piece(0, length)));
     lab.flush();
     lab
@@ -144,7 +144,11 @@ const MISSING: (Opcode, Extension) = (Opcode::RcAck, nak(NakCode::PsnSequenceErr
 fn a_sequence_error_that_comes_again_sends_nothing_again() {
     let mut a = config(Side::A);
     a.requester.retry.retry_cnt = RetryCount::new(3).unwrap();
-    let mut lab = connected(&a, &config(Side::B), Box::new(|_| crate::lab::Fate::Drop));
+    let mut lab = connected(
+        &a,
+        &config(Side::B),
+        Box::new(|_| crate::lab::Delivery::Drop),
+    );
     post(&mut lab, work(1, Work::Write(REMOTE), piece(0, 8 * MTU)));
     lab.flush();
     assert_eq!(answer(&mut lab, MISSING, &[], 0), Ok(()));
@@ -170,7 +174,7 @@ fn sequence_errors_of_a_receiver_that_is_not_ready_take_no_retry_in_the_end() {
     let timer = RnrTimer::new(1).unwrap();
     let not_ready = Extension::Ack(aeth(Syndrome::RnrNak(timer)));
     let (a, b) = (config(Side::A), config(Side::B));
-    let mut lab = connected(&a, &b, Box::new(|_| crate::lab::Fate::Drop));
+    let mut lab = connected(&a, &b, Box::new(|_| crate::lab::Delivery::Drop));
     post(&mut lab, work(1, Work::Send, piece(0, 8)));
     lab.flush();
     for _ in 0..100 {

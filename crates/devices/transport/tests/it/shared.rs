@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use crate::lab::memory::{REMOTE, pieces};
-use crate::lab::{Fate, Lab, Random, Side, config, steps};
+use crate::lab::{Delivery, Lab, Random, Side, config, steps};
 use adverb_transport::{
     PostError, RcQp, ReceiveQueue, ReceiveWork, SharedReceives, UcConfig, UcQp, Work,
 };
@@ -43,7 +43,7 @@ impl Queue {
 fn lane(queue: &Queue) -> Lab<RcQp> {
     let a = RcQp::new(&config(Side::A), ReceiveQueue::new(4));
     let b = RcQp::new(&config(Side::B), ReceiveQueue::shared(queue.clone()));
-    Lab::new(a, b, Box::new(|_| Fate::Pass))
+    Lab::new(a, b, Box::new(|_| Delivery::Pass))
 }
 
 fn send(lab: &mut Lab<RcQp>, id: u64, work: Work, length: usize) -> Vec<u8> {
@@ -108,9 +108,9 @@ fn a_failing_connection_flushes_the_receive_that_it_has_begun_and_no_other() {
         let is_send = s.headers.bth.opcode.verb() == Verb::Send;
         seen += u32::from(is_send);
         if is_send && seen > 2 {
-            Fate::Drop
+            Delivery::Drop
         } else {
-            Fate::Pass
+            Delivery::Pass
         }
     });
     send(&mut lab, 1, Work::Send, 1000);
@@ -129,8 +129,8 @@ fn a_write_that_is_refused_gives_its_receive_back() {
     queue.post(1, 8);
     // The first packet is let through; before the last the region is deregistered.
     lab.rule(|s| match s.headers.bth.opcode.position().ends() {
-        true => Fate::Delay(crate::lab::FLIGHT),
-        false => Fate::Pass,
+        true => Delivery::Delay(crate::lab::FLIGHT),
+        false => Delivery::Pass,
     });
     let bytes = send(&mut lab, 1, Work::WriteWithImm(REMOTE, Imm(3)), 300);
     lab.step();

@@ -1,7 +1,7 @@
 //! UC: whole messages or none.
 
 use crate::lab::memory::{REMOTE, piece, pieces};
-use crate::lab::{Endpoint, Fate, Lab, Random, Rule, Side, TestMemory};
+use crate::lab::{Delivery, Endpoint, Lab, Random, Rule, Side, TestMemory};
 use adverb_transport::{
     Completion, DropReason, PacketBuffer, Payload, PostError, Queue, ReceiveQueue, ReceiveWork,
     SendWork, UcConfig, UcQp, Work,
@@ -58,7 +58,7 @@ fn connected(rule: Rule) -> Lab<UcQp> {
 }
 
 fn quiet() -> Lab<UcQp> {
-    connected(Box::new(|_| Fate::Pass))
+    connected(Box::new(|_| Delivery::Pass))
 }
 
 fn post(lab: &mut Lab<UcQp>, id: u64, work: Work, payload: Payload) {
@@ -86,8 +86,8 @@ fn losing(lost: &'static [u32]) -> Rule {
     Box::new(move |s| {
         let place = s.headers.bth.psn.distance_from(first);
         match lost.contains(&place) {
-            true => Fate::Drop,
-            false => Fate::Pass,
+            true => Delivery::Drop,
+            false => Delivery::Pass,
         }
     })
 }
@@ -146,7 +146,7 @@ fn received(lab: &Lab<UcQp>) -> Vec<(u64, u8)> {
 /// packet is missing within its message).
 #[test]
 fn a_packet_that_comes_twice_begins_a_message_twice() {
-    let mut lab = connected(Box::new(|_| Fate::Duplicate(Span::from_us(1))));
+    let mut lab = connected(Box::new(|_| Delivery::Duplicate(Span::from_us(1))));
     for id in 0..4 {
         post_receive(&mut lab, id, 700);
     }
@@ -164,8 +164,8 @@ fn a_packet_that_comes_twice_begins_a_message_twice() {
             .first_psn
             .advance(place);
         let mut lab = connected(Box::new(move |s| match s.headers.bth.psn == twice {
-            true => Fate::Duplicate(Span::from_us(1)),
-            false => Fate::Pass,
+            true => Delivery::Duplicate(Span::from_us(1)),
+            false => Delivery::Pass,
         }));
         for id in 0..2 {
             post_receive(&mut lab, id, 700);
@@ -187,7 +187,7 @@ fn a_forged_part_of_a_message_leaves_the_message_in_progress() {
         // Three packets, which arrive one by one.
         let mut lab = connected(Box::new(move |s| {
             let place = s.headers.bth.psn.distance_from(first);
-            Fate::Delay(Span::from_us(place.into()))
+            Delivery::Delay(Span::from_us(place.into()))
         }));
         post_receive(&mut lab, 0, 700);
         let payload = lab.a.memory.put(0, &[9; 700]);
@@ -347,11 +347,11 @@ fn random_faults_lose_messages_but_never_mix_them() {
         let reorders = seed % 2 == 0;
         let mut faults = Random::new(seed + 1000);
         let mut lab = connected(Box::new(move |_| match faults.below(40) {
-            0 | 1 => Fate::Drop,
-            2 => Fate::Corrupt(faults.number() as usize),
-            3 if reorders => Fate::Duplicate(Span::from_us(3)),
-            4 if reorders => Fate::Delay(Span::from_us(3)),
-            _ => Fate::Pass,
+            0 | 1 => Delivery::Drop,
+            2 => Delivery::Corrupt(faults.number() as usize),
+            3 if reorders => Delivery::Duplicate(Span::from_us(3)),
+            4 if reorders => Delivery::Delay(Span::from_us(3)),
+            _ => Delivery::Pass,
         }));
         // Every byte of a message is its number, and each message has a different length.
         let lengths: Vec<_> = (0..MESSAGES).map(|_| random.below(1000) as usize).collect();
@@ -434,8 +434,8 @@ fn a_packet_of_an_unknown_opcode_is_missing_to_its_message() {
     };
     // The second packet is replaced by another one.
     lab.rule(move |s| match s.headers.bth.psn == first.advance(1) {
-        true => Fate::Drop,
-        false => Fate::Pass,
+        true => Delivery::Drop,
+        false => Delivery::Pass,
     });
     let dropped = lab.b.qp.handle_unknown(&unknown(0x2c, 1));
     assert_eq!(dropped, DropReason::UnknownOpcode);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use crate::lab::memory::{REMOTE, piece, pieces};
-use crate::lab::{Fate, Lab, Random, Side, config};
+use crate::lab::{Delivery, Lab, Random, Side, config};
 use adverb_transport::{
     DropReason, Payload, RcConfig, RcQp, ReceiveQueue, ReceiveWork, ResponderFault, SendWork,
     SharedReceives, Work,
@@ -92,8 +92,8 @@ fn all_operations_reach_the_queues_that_they_name_although_packets_are_lost() {
     let domain = Domain::of(&[0x11, 0x22]);
     let mut random = Random::new(5);
     let rule = move |_: &crate::lab::Sent| match random.below(10) {
-        0 => Fate::Drop,
-        _ => Fate::Pass,
+        0 => Delivery::Drop,
+        _ => Delivery::Pass,
     };
     let mut lab = connected(&domain, Box::new(rule));
     for id in 0..8 {
@@ -143,7 +143,7 @@ fn all_operations_reach_the_queues_that_they_name_although_packets_are_lost() {
 fn a_message_to_a_queue_outside_the_domain_is_an_invalid_request() {
     let domain = Domain::of(&[1]);
     for work in [Work::Send, Work::Write(REMOTE), Work::Read(REMOTE)] {
-        let mut lab = connected(&domain, Box::new(|_| Fate::Pass));
+        let mut lab = connected(&domain, Box::new(|_| Delivery::Pass));
         post(&mut lab, (1, 2), work, piece(0, 8));
         lab.run();
         assert_eq!(lab.a.completions[0].work.status, WcStatus::RemInvReqErr);
@@ -176,7 +176,7 @@ fn inject(
 fn all_packets_of_a_message_name_one_queue() {
     let domain = Domain::of(&[1, 2]);
     (1..=2).for_each(|srqn| domain.post(srqn, srqn.into(), 700));
-    let mut lab = connected(&domain, Box::new(|_| Fate::Pass));
+    let mut lab = connected(&domain, Box::new(|_| Delivery::Pass));
     let full = [7; 256];
     let first = (Opcode::XrcSendFirst, 0, 1);
     assert_eq!(inject(&mut lab, Side::B, first, &full), Ok(()));
@@ -188,7 +188,7 @@ fn all_packets_of_a_message_name_one_queue() {
 
 #[test]
 fn the_sending_end_takes_no_requests() {
-    let mut lab = connected(&Domain::of(&[1]), Box::new(|_| Fate::Pass));
+    let mut lab = connected(&Domain::of(&[1]), Box::new(|_| Delivery::Pass));
     let request = (Opcode::XrcSendOnly, 0, 1);
     let refused = inject(&mut lab, Side::A, request, &[7; 8]);
     assert_eq!(refused, Err(DropReason::InvalidRequest));

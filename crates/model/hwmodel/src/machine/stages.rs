@@ -5,18 +5,18 @@ use adverb_verbs::Operation;
 
 use crate::host::memory::Range;
 use crate::machine::Machine;
-use crate::nic::device::{Half, NicSide};
+use crate::nic::device::{ContextKind, NicSide};
 use crate::nic::port::Leaves;
 use crate::trace::Act;
 
 impl Machine {
-    /// Looks up the context of one half of a queue pair; returns how long that stalls the side of the NIC
+    /// Looks up the context of one kind of a queue pair; returns how long that stalls the side of the NIC
     /// that needs it.
     ///
     /// Requester and responder have contexts of their own.
     #[inline]
-    pub(crate) fn context(&mut self, qp: u32, half: Half) -> Span {
-        if self.nic.contexts.access_in(half.key(qp), half.room()) {
+    pub(crate) fn context(&mut self, qp: u32, kind: ContextKind) -> Span {
+        if self.nic.contexts.access_in(kind.key(qp), kind.room()) {
             self.nic.counts.context_hits += 1;
             return Span::ZERO;
         }
@@ -27,8 +27,8 @@ impl Machine {
     }
 
     /// The NIC creates a context, which it need not read from memory.
-    pub(crate) fn make_context(&mut self, number: u32, half: Half) {
-        self.nic.contexts.access_in(half.key(number), half.room());
+    pub(crate) fn make_context(&mut self, number: u32, kind: ContextKind) {
+        self.nic.contexts.access_in(kind.key(number), kind.room());
     }
 
     /// Occupies the transmit side for `span` from `at` on; returns when the request has passed it.

@@ -123,7 +123,7 @@ impl Nic {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Half {
+pub(crate) enum ContextKind {
     Requester = 0,
     Responder = 1,
     /// A DC target's context for an initiator, by its number in the pool.
@@ -132,7 +132,7 @@ pub(crate) enum Half {
     UnreliableResponder = 3,
 }
 
-impl Half {
+impl ContextKind {
     pub(crate) fn key(self, number: u32) -> u32 {
         4 * number + self as u32
     }
@@ -142,7 +142,7 @@ impl Half {
     /// while the cache of such a NIC does not hold the contexts of as many reliable queue pairs.
     pub(crate) fn room(self) -> Room {
         match self {
-            Half::UnreliableResponder => Room::Half,
+            ContextKind::UnreliableResponder => Room::Half,
             _ => Room::Whole,
         }
     }

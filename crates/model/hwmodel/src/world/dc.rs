@@ -11,7 +11,7 @@ use adverb_verbs::{Operation, QpState, QpType};
 use crate::ids::QpRef;
 use crate::machine::stages::connecting_span;
 use crate::nic::dc::{HeldContext, State};
-use crate::nic::device::Half;
+use crate::nic::device::ContextKind;
 use crate::nic::port::Target;
 use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::{Delivery, Direction, Message};
@@ -58,7 +58,7 @@ impl Fabric {
         };
         let (machine, held) = (qp.machine, qp.dc.held.take());
         let host = &mut self.machines[machine];
-        let context = host.context(at.index.0, Half::Requester);
+        let context = host.context(at.index.0, ContextKind::Requester);
         host.nic.tx.serve(events.now(), context);
         if let Some(held) = held {
             let disconnect = Direction::Disconnect(held.context);
@@ -124,7 +124,7 @@ impl Fabric {
         let Some(context) = context else {
             return self.dropped(message, events);
         };
-        host.make_context(context, Half::DcResponder);
+        host.make_context(context, ContextKind::DcResponder);
         self.release(from);
         let Some(initiator) = self.alive(from) else {
             self.return_context(to, context);
@@ -147,7 +147,7 @@ impl Fabric {
         };
         let host = &mut self.machines[machine];
         host.nic.counts.received_messages += 1;
-        let span = host.nic.times.response + host.context(at.index.0, Half::Requester);
+        let span = host.nic.times.response + host.context(at.index.0, ContextKind::Requester);
         let passed = host.receive(now, span);
         events.schedule(passed, Event::Connected { qp: at });
     }
@@ -192,13 +192,15 @@ impl Fabric {
 
     /// Returns the context of the responder: the queue pair's own, or the one that a DC target holds for the
     /// initiator.
-    pub(super) fn responder_context(&self, from: QpRef, to: QpRef) -> (u32, Half) {
+    pub(super) fn responder_context(&self, from: QpRef, to: QpRef) -> (u32, ContextKind) {
         let initiator = self.qps.get(from.index);
         match initiator.and_then(|qp| qp.dc.held) {
-            Some(held) => (held.context, Half::DcResponder),
+            Some(held) => (held.context, ContextKind::DcResponder),
             None => match self.qps.get(to.index) {
-                Some(qp) if !qp.qp_type.is_reliable() => (to.index.0, Half::UnreliableResponder),
-                _ => (to.index.0, Half::Responder),
+                Some(qp) if !qp.qp_type.is_reliable() => {
+                    (to.index.0, ContextKind::UnreliableResponder)
+                }
+                _ => (to.index.0, ContextKind::Responder),
             },
         }
     }

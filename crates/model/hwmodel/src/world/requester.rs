@@ -6,7 +6,7 @@ use adverb_verbs::{AccessFlags, SendFlags, WcStatus};
 use crate::host::pcie::LINE;
 use crate::ids::{MachineId, QpIndex, QpRef};
 use crate::machine::stages::sending_span;
-use crate::nic::device::{Half, NicSide};
+use crate::nic::device::{ContextKind, NicSide};
 use crate::nic::retry::Expiry;
 use crate::nic::wqe::WqeLocation;
 use crate::trace::{Act, Subject};
@@ -115,7 +115,7 @@ impl Fabric {
         let solicited = wqe.flags.contains(SendFlags::SOLICITED);
         let target = wqe.target;
         let host = &mut self.machines[machine];
-        let context = host.context(at.index.0, Half::Requester);
+        let context = host.context(at.index.0, ContextKind::Requester);
         host.trace.note(Act::ContextMiss, now, now + context);
         let span = sending_span(host, operation, lines) + context;
         let passed = host.transmit(now, span);
@@ -248,7 +248,7 @@ impl Fabric {
             qp.sq.end_read();
         }
         let host = &mut self.machines[machine];
-        let context = host.context(at.index.0, Half::Requester);
+        let context = host.context(at.index.0, ContextKind::Requester);
         let now = events.now();
         host.trace.note(Act::ContextMiss, now, now + context);
         let span = host.nic.times.response + context;

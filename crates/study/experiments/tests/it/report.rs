@@ -555,7 +555,7 @@ fn inline_data_that_hurt_are_found() {
 
 /// What can happen to a cell.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum CellFault {
     Missing,
     Failed,
     Empty,
@@ -563,14 +563,14 @@ enum Fate {
     Absurd,
 }
 
-fn befall(mut record: PairRecord, fate: Option<Fate>) -> Option<PairRecord> {
+fn befall(mut record: PairRecord, fault: Option<CellFault>) -> Option<PairRecord> {
     let place = record.cell.len();
-    match (fate, &mut record.metrics) {
-        (Some(Fate::Missing), _) => return None,
-        (Some(Fate::Failed), _) => crate::common::fail(&mut record, "why"),
-        (Some(Fate::Empty), metrics) => *metrics = None,
-        (Some(Fate::NoRepetitions), Some(metrics)) => metrics.repetitions.clear(),
-        (Some(Fate::Absurd), Some(metrics)) => {
+    match (fault, &mut record.metrics) {
+        (Some(CellFault::Missing), _) => return None,
+        (Some(CellFault::Failed), _) => crate::common::fail(&mut record, "why"),
+        (Some(CellFault::Empty), metrics) => *metrics = None,
+        (Some(CellFault::NoRepetitions), Some(metrics)) => metrics.repetitions.clear(),
+        (Some(CellFault::Absurd), Some(metrics)) => {
             let absurd = [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300];
             for (i, r) in metrics.repetitions.iter_mut().enumerate() {
                 r.one_way_ns = absurd[(i + place) % absurd.len()];
@@ -578,20 +578,20 @@ fn befall(mut record: PairRecord, fate: Option<Fate>) -> Option<PairRecord> {
             }
             record.params.buffers = 0;
         }
-        (Some(Fate::NoRepetitions | Fate::Absurd) | None, _) => {}
+        (Some(CellFault::NoRepetitions | CellFault::Absurd) | None, _) => {}
     }
     Some(record)
 }
 
-/// A fate for each cell, chosen by a seed; most cells have none.
-fn fates(mut seed: u64) -> impl Iterator<Item = Option<Fate>> {
-    use Fate::{Absurd, Empty, Failed, Missing, NoRepetitions};
-    let fates = [Missing, Missing, Failed, Empty, NoRepetitions, Absurd];
+/// A fault for each cell, chosen by a seed; most cells have none.
+fn faults(mut seed: u64) -> impl Iterator<Item = Option<CellFault>> {
+    use CellFault::{Absurd, Empty, Failed, Missing, NoRepetitions};
+    let faults = [Missing, Missing, Failed, Empty, NoRepetitions, Absurd];
     std::iter::repeat_with(move || {
         seed = seed
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        fates.get((seed >> 60) as usize).copied()
+        faults.get((seed >> 60) as usize).copied()
     })
 }
 
@@ -600,8 +600,8 @@ proptest! {
 
     #[test]
     fn any_outcome_of_cells_gives_a_report(seed in any::<u64>()) {
-        let cells = crate::common::study().into_iter().zip(fates(seed));
-        let records: Vec<PairRecord> = cells.filter_map(|(record, fate)| befall(record, fate)).collect();
+        let cells = crate::common::study().into_iter().zip(faults(seed));
+        let records: Vec<PairRecord> = cells.filter_map(|(record, fault)| befall(record, fault)).collect();
         let page = html(&records);
         let before_script = page.split("<script>").next().unwrap_or_default();
         prop_assert!(!before_script.contains("NaN"));
@@ -610,8 +610,8 @@ proptest! {
 
     #[test]
     fn a_finding_says_the_same_from_its_evidence_alone(seed in any::<u64>()) {
-        let cells = crate::common::study().into_iter().zip(fates(seed));
-        let there = cells.filter(|(_, fate)| !matches!(fate, Some(Fate::Missing)));
+        let cells = crate::common::study().into_iter().zip(faults(seed));
+        let there = cells.filter(|(_, fault)| !matches!(fault, Some(CellFault::Missing)));
         let records: Vec<PairRecord> = there.map(|(record, _)| record).collect();
         for finding in findings(&records) {
             let evidence: Vec<PairRecord> =

@@ -154,14 +154,14 @@ impl<'w, S: Station> Client<'w, S> {
     /// Runs operations until the measured time is over, and finishes those in progress.
     pub(super) fn run(mut self) -> Result<ServiceTally, PatternError> {
         let now = self.station.now();
-        let mut under_way = 0;
+        let mut outstanding = 0;
         for train in 0..self.trains.len() {
             for lane in 0..self.trains[train].lanes.len() {
                 self.trains[train].lanes[lane] = self.begin(now);
             }
-            under_way += u32::from(self.post(train)?);
+            outstanding += u32::from(self.post(train)?);
         }
-        while under_way > 0 {
+        while outstanding > 0 {
             let mut completions = [WorkCompletion::default(); BATCH];
             let n = self
                 .reaper
@@ -172,7 +172,7 @@ impl<'w, S: Station> Client<'w, S> {
                 self.trains[train].awaits -= 1;
                 if self.trains[train].awaits == 0 {
                     self.advance(train, now)?;
-                    under_way -= u32::from(!self.post(train)?);
+                    outstanding -= u32::from(!self.post(train)?);
                 }
             }
             self.meter.look(self.station, now, self.finished);

@@ -48,9 +48,9 @@ fn asked(bytes: &[u8]) -> Result<u64, PatternError> {
 
 /// Answers of a queue pair.
 #[derive(Clone, Copy, Debug, Default)]
-struct Outlet {
+struct AnswerCounts {
     /// Posted, without completion so far.
-    under_way: u32,
+    outstanding: u32,
     /// Unsignaled ones since the last signaled one.
     unsignaled: u32,
 }
@@ -69,7 +69,7 @@ pub(super) struct ItemServer<'w, S: Station> {
     /// Queue pairs of a client.
     qps: usize,
     depth: u32,
-    outlets: Vec<Outlet>,
+    queues: Vec<AnswerCounts>,
     question: Vec<u8>,
     record: Vec<u8>,
 }
@@ -93,7 +93,7 @@ impl<'w, S: Station> ItemServer<'w, S> {
             clients,
             qps: load.qps as usize,
             depth: answers(load.outstanding),
-            outlets: vec![Outlet::default(); wiring.qps.len()],
+            queues: vec![AnswerCounts::default(); wiring.qps.len()],
             question: vec![0; layout.question() as usize],
             record: Vec::new(),
         }
@@ -146,21 +146,21 @@ impl<'w, S: Station> ItemServer<'w, S> {
         self.answer(call.client as usize * self.qps + way)
     }
 
-    fn answer(&mut self, outlet: usize) -> Result<(), PatternError> {
-        while self.outlets[outlet].under_way >= self.depth {
+    fn answer(&mut self, queue: usize) -> Result<(), PatternError> {
+        while self.queues[queue].outstanding >= self.depth {
             self.reap()?;
         }
-        let track = &mut self.outlets[outlet];
-        track.under_way += 1;
+        let track = &mut self.queues[queue];
+        track.outstanding += 1;
         track.unsignaled += 1;
-        let name = WrId((outlet as u64) << 32 | u64::from(track.unsignaled));
+        let name = WrId((queue as u64) << 32 | u64::from(track.unsignaled));
         let mut flags = SendFlags::empty();
         if track.unsignaled >= self.depth / 2 {
             flags |= SendFlags::SIGNALED;
             track.unsignaled = 0;
         }
         let answer = SendRequest::new(name, Operation::Send, &[]).with_flags(flags);
-        Ok(self.wiring.qps[outlet].post_send(&[answer])?)
+        Ok(self.wiring.qps[queue].post_send(&[answer])?)
     }
 
     /// Waits for completions of answers.
@@ -170,8 +170,8 @@ impl<'w, S: Station> ItemServer<'w, S> {
             .reaper
             .reap(self.station, self.members, &mut completions)?;
         for wc in &completions[..n] {
-            let (outlet, stands_for) = ((wc.wr_id.0 >> 32) as usize, wc.wr_id.0 as u32);
-            self.outlets[outlet].under_way -= stands_for;
+            let (queue, stands_for) = ((wc.wr_id.0 >> 32) as usize, wc.wr_id.0 as u32);
+            self.queues[queue].outstanding -= stands_for;
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use adverb_workload::wiring::GRH;
 use super::server::FAREWELL;
 use super::slots::{Kind, last_byte, request_bytes};
 use super::wiring::ClientEnds;
-use super::{Asking, PATIENCE, Pace, Rpc, Service, StoreLoad, table};
+use super::{PATIENCE, Pace, RequestBy, Rpc, Service, StoreLoad, table};
 use crate::tally::ServiceTally;
 
 /// An outstanding request in its slot.
@@ -47,7 +47,7 @@ pub(super) struct Client<'w, S: Station> {
     random: Random,
     /// Number of requests so far.
     asked: u64,
-    under_way: u32,
+    outstanding: u32,
     slots: Vec<Slot>,
     /// Starts of requests without slots, in order.
     times: VecDeque<Time>,
@@ -82,7 +82,7 @@ impl<'w, S: Station> Client<'w, S> {
             ends,
             place: client / rpc.serving.cores,
             asked: 0,
-            under_way: 0,
+            outstanding: 0,
             slots: vec![Slot::Free; rpc.clients.outstanding as usize],
             times: VecDeque::new(),
             unsent: 0,
@@ -112,7 +112,7 @@ impl<'w, S: Station> Client<'w, S> {
             }
             now = self.wait(now)?;
         }
-        while self.under_way > 0 {
+        while self.outstanding > 0 {
             if self.take(PATIENCE)?.0 == 0 {
                 return Err(self.lost());
             }
@@ -124,7 +124,7 @@ impl<'w, S: Station> Client<'w, S> {
     /// Whether there is room for another request: slots are used in turn.
     fn has_room(&self) -> bool {
         let slot = (self.asked % self.slots.len() as u64) as usize;
-        self.under_way < self.rpc.clients.outstanding && matches!(self.slots[slot], Slot::Free)
+        self.outstanding < self.rpc.clients.outstanding && matches!(self.slots[slot], Slot::Free)
     }
 
     /// Waits for answers, or until the next request is due; returns the time.
@@ -143,7 +143,7 @@ impl<'w, S: Station> Client<'w, S> {
 
     fn lost(&self) -> PatternError {
         PatternError::Lost {
-            missing: self.under_way,
+            missing: self.outstanding,
             patience: PATIENCE,
         }
     }
@@ -161,7 +161,7 @@ impl<'w, S: Station> Client<'w, S> {
         for wc in &completions[..n] {
             succeeded(wc)?;
             let asked = self.answered(wc)?;
-            self.under_way -= 1;
+            self.outstanding -= 1;
             self.answers += 1;
             self.ends.post_receive(wc.wr_id.0)?;
             if let (true, Some(asked), Some(waits)) = (is_open, asked, &mut self.tally.waits) {
@@ -189,8 +189,8 @@ impl<'w, S: Station> Client<'w, S> {
             .imm
             .ok_or(PatternError::Wrong("an answer to no request"))?
             .0;
-        if self.rpc.asking() == Asking::HeaderOnly {
-            if self.under_way == 0 {
+        if self.rpc.request_by() == RequestBy::HeaderOnly {
+            if self.outstanding == 0 {
                 return Err(PatternError::Wrong("an answer to no request"));
             }
             let number = whole(imm, self.newest);
@@ -249,11 +249,11 @@ impl<'w, S: Station> Client<'w, S> {
     fn ask(&mut self, now: Time) -> Result<(), PatternError> {
         let at = (self.rpc.clients.timing == Timing::Each).then_some(now);
         match self.rpc.service {
-            Service::Sequencer(Asking::HeaderOnly) => {
+            Service::Sequencer(RequestBy::HeaderOnly) => {
                 self.times.extend(at);
                 self.send(self.place)?;
             }
-            Service::Sequencer(Asking::Write) => self.write((Kind::Get, 0), at)?,
+            Service::Sequencer(RequestBy::Write) => self.write((Kind::Get, 0), at)?,
             Service::Store(store) => {
                 let item = self.random.below(store.items);
                 let kind = if self.random.chance(store.put_ratio) {
@@ -264,15 +264,15 @@ impl<'w, S: Station> Client<'w, S> {
                 self.write((kind, item), at)?;
             }
         }
-        self.under_way += 1;
+        self.outstanding += 1;
         Ok(())
     }
 
     /// Announces that this client sends no more requests.
     fn farewell(&mut self) -> Result<(), PatternError> {
-        match self.rpc.asking() {
-            Asking::HeaderOnly => self.send(self.place | FAREWELL),
-            Asking::Write => self.write((Kind::Bye, 0), None),
+        match self.rpc.request_by() {
+            RequestBy::HeaderOnly => self.send(self.place | FAREWELL),
+            RequestBy::Write => self.write((Kind::Bye, 0), None),
         }
     }
 

@@ -36,7 +36,7 @@ const PATIENCE: Span = Span::from_secs(10);
 
 /// How clients send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Asking {
+pub enum RequestBy {
     /// By a WRITE into memory that the server's cores poll; the answer has a payload.
     Write,
     /// By a SEND without payload; request and answer are immediate data of 32 bits.
@@ -60,7 +60,7 @@ pub struct StoreLoad {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Service {
     /// Hands out the numbers of a counter, each once.
-    Sequencer(Asking),
+    Sequencer(RequestBy),
     /// Stores items by keys of 16 B. Each core has its own table.
     Store(StoreLoad),
 }
@@ -172,10 +172,10 @@ impl Rpc {
         clients.map(move |client| RoleId(cores + client))
     }
 
-    fn asking(&self) -> Asking {
+    fn request_by(&self) -> RequestBy {
         match self.service {
-            Service::Sequencer(asking) => asking,
-            Service::Store(_) => Asking::Write,
+            Service::Sequencer(request_by) => request_by,
+            Service::Store(_) => RequestBy::Write,
         }
     }
 

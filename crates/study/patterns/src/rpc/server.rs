@@ -16,7 +16,7 @@ use adverb_workload::reap::{BATCH, Reaper};
 use super::service::{Backend, loaded};
 use super::slots::{Call, Kind, Scan};
 use super::wiring::CoreEnds;
-use super::{Asking, MAX_BATCH, Rpc};
+use super::{MAX_BATCH, RequestBy, Rpc};
 use crate::tally::ServiceTally;
 
 /// Answers between two readings of the clock, which costs as much as an answer in a batch.
@@ -26,11 +26,11 @@ pub(super) const FAREWELL: u32 = 1 << 31;
 
 /// The send queue of a UD queue pair.
 #[derive(Clone, Copy, Debug, Default)]
-struct Outlet {
+struct SendCounts {
     /// Answers posted so far.
     posted: u64,
     /// Answers posted, without completion so far.
-    under_way: u32,
+    outstanding: u32,
     /// Unsignaled ones since the last signaled one.
     unsignaled: u32,
 }
@@ -85,7 +85,7 @@ pub(super) struct Core<'w, S: Station> {
     sends: Reaper<'w, S::Context>,
     receives: Reaper<'w, S::Context>,
     scan: Scan,
-    outlets: Vec<Outlet>,
+    queues: Vec<SendCounts>,
     next: usize,
     calls: Vec<Call>,
     /// Clients that have announced their end.
@@ -109,7 +109,7 @@ impl<'w, S: Station> Core<'w, S> {
             sends: ends.sends.reaper(),
             receives: ends.recvs.reaper(),
             scan: Scan::new(ends.slots, ends.clients.len()),
-            outlets: vec![Outlet::default(); ends.datagrams.len()],
+            queues: vec![SendCounts::default(); ends.datagrams.len()],
             next: 0,
             calls: Vec::with_capacity(MAX_BATCH as usize),
             gone: 0,
@@ -120,9 +120,9 @@ impl<'w, S: Station> Core<'w, S> {
     /// Serves until all clients have announced their end.
     pub(super) fn run(mut self, backend: &mut Backend<'_>) -> Result<ServiceTally, PatternError> {
         while self.gone < self.ends.clients.len() {
-            match self.rpc.asking() {
-                Asking::Write => self.poll_slots()?,
-                Asking::HeaderOnly => self.poll_queue()?,
+            match self.rpc.request_by() {
+                RequestBy::Write => self.poll_slots()?,
+                RequestBy::HeaderOnly => self.poll_queue()?,
             }
             let found = self.calls.len();
             self.calls.retain(|call| call.kind != Kind::Bye);
@@ -184,26 +184,26 @@ impl<'w, S: Station> Core<'w, S> {
         let mut first = 0;
         while first < self.calls.len() {
             let last = self.calls.len().min(first + list);
-            let outlet = self.next;
-            self.next = (outlet + 1) % self.outlets.len();
-            self.make_room(outlet, (last - first) as u32)?;
-            self.post(backend, outlet, first..last)?;
+            let queue = self.next;
+            self.next = (queue + 1) % self.queues.len();
+            self.make_room(queue, (last - first) as u32)?;
+            self.post(backend, queue, first..last)?;
             self.answered.count(self.station, (last - first) as u64, 1);
             first = last;
         }
         Ok(())
     }
 
-    /// Waits until queue pair `outlet` has room for `n` answers.
-    fn make_room(&mut self, outlet: usize, n: u32) -> Result<(), PatternError> {
-        while self.outlets[outlet].under_way + n > self.ends.depth {
+    /// Waits until queue pair `queue` has room for `n` answers.
+    fn make_room(&mut self, queue: usize, n: u32) -> Result<(), PatternError> {
+        while self.queues[queue].outstanding + n > self.ends.depth {
             let mut completions = [WorkCompletion::default(); BATCH];
             let taken = self
                 .sends
                 .reap(self.station, self.members, &mut completions)?;
             for wc in &completions[..taken] {
-                let (outlet, stands_for) = ((wc.wr_id.0 >> 32) as usize, wc.wr_id.0 as u32);
-                self.outlets[outlet].under_way -= stands_for;
+                let (queue, stands_for) = ((wc.wr_id.0 >> 32) as usize, wc.wr_id.0 as u32);
+                self.queues[queue].outstanding -= stands_for;
             }
         }
         Ok(())
@@ -212,7 +212,7 @@ impl<'w, S: Station> Core<'w, S> {
     fn post(
         &mut self,
         backend: &mut Backend<'_>,
-        outlet: usize,
+        queue: usize,
         places: std::ops::Range<usize>,
     ) -> Result<(), PatternError> {
         let mr = &self.ends.mr;
@@ -220,56 +220,56 @@ impl<'w, S: Station> Core<'w, S> {
         let mut requests = [SendRequest::new(WrId(0), Operation::Send, &[]); MAX_BATCH as usize];
         let n = places.len();
         for (slot, place) in places.clone().enumerate() {
-            sges[slot] = self.payload(backend, outlet, slot, place)?;
+            sges[slot] = self.payload(backend, queue, slot, place)?;
         }
         for ((request, sge), place) in requests.iter_mut().zip(&sges).zip(places) {
             let call = self.calls[place];
             // Without payload: the lower half of the number. Otherwise: the number of the request.
-            let imm = match self.rpc.asking() {
-                Asking::HeaderOnly => backend.number(place).unwrap_or_default() as u32,
-                Asking::Write => (call.number % u64::from(self.ends.slots.each)) as u32,
+            let imm = match self.rpc.request_by() {
+                RequestBy::HeaderOnly => backend.number(place).unwrap_or_default() as u32,
+                RequestBy::Write => (call.number % u64::from(self.ends.slots.each)) as u32,
             };
             let pieces = if sge.length() > 0 {
                 std::slice::from_ref(sge)
             } else {
                 &[]
             };
-            let (name, flags) = self.flags(outlet, sge.length());
+            let (name, flags) = self.flags(queue, sge.length());
             *request = SendRequest::new(name, Operation::SendWithImm(Imm(imm)), pieces)
                 .with_flags(flags)
                 .to(self.ends.clients[call.client as usize].destination());
         }
-        Ok(self.ends.datagrams[outlet].post_send(&requests[..n])?)
+        Ok(self.ends.datagrams[queue].post_send(&requests[..n])?)
     }
 
     /// Writes the payload of an answer to a buffer that no outstanding answer uses.
     fn payload(
         &self,
         backend: &mut Backend<'_>,
-        outlet: usize,
+        queue: usize,
         slot: usize,
         place: usize,
     ) -> Result<Sge<'w>, PatternError> {
         let mr = &self.ends.mr;
-        if self.rpc.asking() == Asking::HeaderOnly {
+        if self.rpc.request_by() == RequestBy::HeaderOnly {
             return Ok(mr.sge(0, 0)?);
         }
         let depth = u64::from(self.ends.depth);
-        let turn = (self.outlets[outlet].posted + slot as u64) % depth;
+        let turn = (self.queues[queue].posted + slot as u64) % depth;
         let (first, stride) = self.ends.answers;
-        let offset = first + (outlet as u64 * depth + turn) * stride;
+        let offset = first + (queue as u64 * depth + turn) * stride;
         let answer = backend.answer(mr, place, &self.calls[place])?;
         mr.write(offset, answer)?;
         Ok(mr.sge(offset, answer.len() as u32)?)
     }
 
     /// Returns id and flags of the next answer. The id is the number of answers that its completion covers.
-    fn flags(&mut self, outlet: usize, length: u32) -> (WrId, SendFlags) {
-        let track = &mut self.outlets[outlet];
+    fn flags(&mut self, queue: usize, length: u32) -> (WrId, SendFlags) {
+        let track = &mut self.queues[queue];
         track.posted += 1;
-        track.under_way += 1;
+        track.outstanding += 1;
         track.unsignaled += 1;
-        let name = WrId((outlet as u64) << 32 | u64::from(track.unsignaled));
+        let name = WrId((queue as u64) << 32 | u64::from(track.unsignaled));
         let mut flags = SendFlags::empty();
         if track.unsignaled >= self.rpc.serving.signaled_every {
             flags |= SendFlags::SIGNALED;

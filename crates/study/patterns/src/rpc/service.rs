@@ -8,7 +8,7 @@ use adverb_workload::pattern::PatternError;
 
 use super::slots::{Call, KEY, Kind, Slots};
 use super::table::{Key, Lookups, Table};
-use super::{Asking, Rpc, Service, StoreLoad};
+use super::{RequestBy, Rpc, Service, StoreLoad};
 
 /// The word that all cores increment.
 const COUNTER: u64 = 0;
@@ -156,8 +156,8 @@ pub(crate) fn loaded<S: Station>(station: &S, requests: usize) {
 /// Returns the bytes of the longest answer.
 pub(super) fn answer_bytes(service: &Service) -> u32 {
     match service {
-        Service::Sequencer(Asking::Write) => 8,
-        Service::Sequencer(Asking::HeaderOnly) => 0,
+        Service::Sequencer(RequestBy::Write) => 8,
+        Service::Sequencer(RequestBy::HeaderOnly) => 0,
         Service::Store(store) => store.value,
     }
 }

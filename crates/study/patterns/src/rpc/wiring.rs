@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::service::answer_bytes;
 use super::slots::{Kind, Slots, request_bytes};
-use super::{Asking, Rpc};
+use super::{RequestBy, Rpc};
 
 /// Handshake message between a core and a client.
 #[derive(Debug, Serialize, Deserialize)]
@@ -127,10 +127,10 @@ impl<C: Context> CoreEnds<C> {
         let depth = (rpc.serving.signaled_every + 2 * rpc.list())
             .max(128)
             .min(device);
-        let receive_depth = match rpc.asking() {
-            Asking::Write => 1,
+        let receive_depth = match rpc.request_by() {
+            RequestBy::Write => 1,
             // One more for the last message of each client.
-            Asking::HeaderOnly => {
+            RequestBy::HeaderOnly => {
                 let each = (clients.len() as u32).div_ceil(qps) * (rpc.clients.outstanding + 1);
                 each.clamp(1, device)
             }
@@ -151,9 +151,9 @@ impl<C: Context> CoreEnds<C> {
         let make = |qp_type, caps| kit.queue_pair(qp_type, (&sends, &recvs), caps, 0);
         let datagrams = (0..qps).map(|_| make(QpType::Ud, caps(depth, receive_depth, inline)));
         let datagrams = datagrams.collect::<Result<Vec<_>, _>>()?;
-        let writes = match rpc.asking() {
-            Asking::Write => clients.len(),
-            Asking::HeaderOnly => 0,
+        let writes = match rpc.request_by() {
+            RequestBy::Write => clients.len(),
+            RequestBy::HeaderOnly => 0,
         };
         let writes = (0..writes).map(|_| make(QpType::Uc, caps(1, 1, 0)));
         let writes = writes.collect::<Result<Vec<_>, _>>()?;
@@ -191,7 +191,7 @@ impl<C: Context> CoreEnds<C> {
             answers: (first_answer, stride),
             _writes: writes,
         };
-        if rpc.asking() == Asking::HeaderOnly {
+        if rpc.request_by() == RequestBy::HeaderOnly {
             let all = u64::from(qps) * u64::from(receive_depth);
             (0..all).try_for_each(|slot| ends.post_receive(slot))?;
         }
@@ -251,9 +251,9 @@ impl<C: Context> ClientEnds<C> {
         let inline = inline(station, request_bytes(&rpc.service, Kind::Put));
         let make = |qp_type, caps| kit.queue_pair(qp_type, (&sends, &recvs), caps, 0);
         let datagrams = make(QpType::Ud, caps(depth, window, 0))?;
-        let writes = match rpc.asking() {
-            Asking::Write => Some(make(QpType::Uc, caps(depth, 1, inline))?),
-            Asking::HeaderOnly => None,
+        let writes = match rpc.request_by() {
+            RequestBy::Write => Some(make(QpType::Uc, caps(depth, 1, inline))?),
+            RequestBy::HeaderOnly => None,
         };
         let greeting = Greeting {
             datagrams: kit.endpoint(&datagrams),

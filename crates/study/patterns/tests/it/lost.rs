@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicU64;
 use crate::common::on_model;
 use adverb_hwmodel::ModelStation;
 use adverb_patterns::{
-    Asking, Clients, Pace, PatternError, Posting, Rpc, Schedule, Service, Serving, Timing, run_rpc,
+    Clients, Pace, PatternError, Posting, RequestBy, Rpc, Schedule, Service, Serving, Timing,
+    run_rpc,
 };
 use adverb_units::Span;
 use adverb_verbs::{Guard, Guarded, PathOptions, RoleId, Station, WaitError};
@@ -33,9 +34,9 @@ impl Guard for Dozing<'_, '_> {
 
 #[test]
 fn a_client_whose_answers_do_not_come_says_how_many_it_misses() {
-    for asking in [Asking::Write, Asking::HeaderOnly] {
+    for request_by in [RequestBy::Write, RequestBy::HeaderOnly] {
         let rpc = Rpc {
-            service: Service::Sequencer(asking),
+            service: Service::Sequencer(request_by),
             serving: Serving {
                 cores: 1,
                 qps_per_core: 1,
@@ -67,7 +68,7 @@ fn a_client_whose_answers_do_not_come_says_how_many_it_misses() {
         });
         match ended.remove(1) {
             Err(PatternError::Lost { missing: 4, .. }) => {}
-            other => panic!("{asking:?}: {other:?}"),
+            other => panic!("{request_by:?}: {other:?}"),
         }
     }
 }

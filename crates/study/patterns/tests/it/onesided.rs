@@ -3,7 +3,7 @@
 
 use crate::common::{on_model, on_threads};
 use adverb_patterns::{
-    Handed, Items, OneSided, OneSidedClients, Posting, Puts, Remote, Schedule, ServiceTally,
+    Items, NumberSet, OneSided, OneSidedClients, Posting, Puts, Remote, Schedule, ServiceTally,
     Timing, run_onesided,
 };
 use adverb_units::Span;
@@ -71,7 +71,7 @@ fn a_counter_in_memory_hands_out_every_number_once() {
             assert!(tally.waits.as_ref().unwrap().len() + 16 >= tally.requests);
         }
         for tallies in [soft, model] {
-            let mut all = Handed::default();
+            let mut all = NumberSet::default();
             for tally in &tallies[1..] {
                 assert!(tally.handed.count > 0);
                 assert!(!tally.waits.as_ref().unwrap().is_empty());

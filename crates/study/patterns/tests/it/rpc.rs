@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{on_model, on_threads};
 use adverb_patterns::{
-    Asking, Clients, Handed, Pace, Posting, Rpc, RpcPart, Schedule, Service, ServiceTally, Serving,
-    StoreLoad, Timing, run_rpc,
+    Clients, NumberSet, Pace, Posting, RequestBy, Rpc, RpcPart, Schedule, Service, ServiceTally,
+    Serving, StoreLoad, Timing, run_rpc,
 };
 use adverb_results::LatencyRecorder;
 use adverb_units::Span;
@@ -76,8 +76,8 @@ fn from(first: u64, preset: &str, rpc: &Rpc) -> (Vec<ServiceTally>, u64) {
     (tallies, counter.load(Ordering::Relaxed))
 }
 
-fn handed(tallies: &[ServiceTally]) -> Handed {
-    let mut all = Handed::default();
+fn handed(tallies: &[ServiceTally]) -> NumberSet {
+    let mut all = NumberSet::default();
     tallies.iter().for_each(|tally| all.merge(tally.handed));
     all
 }
@@ -114,9 +114,9 @@ fn assert_all_worked(rpc: &Rpc, (tallies, _): &(Vec<ServiceTally>, u64)) {
 
 #[test]
 fn a_sequencer_hands_out_every_number_once() {
-    for asking in [Asking::Write, Asking::HeaderOnly] {
+    for request_by in [RequestBy::Write, RequestBy::HeaderOnly] {
         for posting in [Posting::Single, Posting::List(8), Posting::List(32)] {
-            let rpc = rpc(Service::Sequencer(asking), posting);
+            let rpc = rpc(Service::Sequencer(request_by), posting);
             assert_sequence(&rpc, &on_soft(&rpc));
             let modelled = in_virtual_time("connect_ib", &rpc);
             assert_sequence(&rpc, &modelled);
@@ -127,7 +127,7 @@ fn a_sequencer_hands_out_every_number_once() {
 
 #[test]
 fn numbers_beyond_32_bits_come_over_immediate_data_of_32_bits() {
-    let rpc = rpc(Service::Sequencer(Asking::HeaderOnly), Posting::List(8));
+    let rpc = rpc(Service::Sequencer(RequestBy::HeaderOnly), Posting::List(8));
     for first in [(1 << 32) - 500, (7 << 32) - 1] {
         let (tallies, end) = from(first, "connect_ib", &rpc);
         assert!(end >> 32 > first >> 32, "{end}: past the wrap");
@@ -159,7 +159,7 @@ fn a_store_answers_with_whole_values_of_its_keys() {
 
 #[test]
 fn an_offered_load_is_served_at_its_rate() {
-    let closed = rpc(Service::Sequencer(Asking::HeaderOnly), Posting::List(32));
+    let closed = rpc(Service::Sequencer(RequestBy::HeaderOnly), Posting::List(32));
     let offered = |per_second: f64| {
         let apart = f64::from(closed.clients.threads) / per_second;
         Rpc {
@@ -188,7 +188,7 @@ fn an_offered_load_is_served_at_its_rate() {
 #[test]
 fn batches_grow_with_the_load_and_save_posts() {
     let of = |posting| {
-        let mut rpc = rpc(Service::Sequencer(Asking::Write), posting);
+        let mut rpc = rpc(Service::Sequencer(RequestBy::Write), posting);
         (
             rpc.serving.cores,
             rpc.clients.threads,
@@ -206,7 +206,7 @@ fn batches_grow_with_the_load_and_save_posts() {
 
 #[test]
 fn invalid_program_parameters_are_refused() {
-    let mut none = rpc(Service::Sequencer(Asking::Write), Posting::Single);
+    let mut none = rpc(Service::Sequencer(RequestBy::Write), Posting::Single);
     none.serving.cores = 0;
     let mut long = rpc(Service::Store(STORE), Posting::Single);
     long.service = Service::Store(StoreLoad {

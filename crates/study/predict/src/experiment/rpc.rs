@@ -2,8 +2,8 @@
 
 use adverb_hwmodel::{Cluster, Placement};
 use adverb_patterns::{
-    Asking, Clients, Handed, Job, MAX_BATCH, Pace, Posting, Rpc, RpcPart, Service, ServiceTally,
-    Serving, StoreLoad, Timing,
+    Clients, Job, MAX_BATCH, NumberSet, Pace, Posting, RequestBy, Rpc, RpcPart, Service,
+    ServiceTally, Serving, StoreLoad, Timing,
 };
 use adverb_results::LatencyRecorder;
 use adverb_units::{Bytes, Span};
@@ -107,13 +107,13 @@ fn service(experiment: &Experiment) -> Result<Service, Refusal> {
     let p = &experiment.parameters;
     let header_only = p.operation.header_only == Some(true);
     match experiment.program {
-        Program::SequencerRpc if header_only => Ok(Service::Sequencer(Asking::HeaderOnly)),
+        Program::SequencerRpc if header_only => Ok(Service::Sequencer(RequestBy::HeaderOnly)),
         Program::SequencerRpc => {
             let size = p.operation.size.map_or(8, Bytes::get);
             if size != 8 {
                 return Err(cannot(format!("a sequencer with numbers of {size} B")));
             }
-            Ok(Service::Sequencer(Asking::Write))
+            Ok(Service::Sequencer(RequestBy::Write))
         }
         _ if header_only => Err(cannot("a key-value store with values in immediate data")),
         _ => {
@@ -139,7 +139,7 @@ fn figure(experiment: &Experiment, rpc: &Rpc, tallies: &[ServiceTally]) -> Resul
     };
     let cores = || of(|part| matches!(part, RpcPart::Core(_)));
     let clients = || of(|part| matches!(part, RpcPart::Client(_)));
-    let mut handed = Handed::default();
+    let mut handed = NumberSet::default();
     clients().for_each(|tally| handed.merge(tally.handed));
     if !handed.is_exactly_once_from(0) {
         return Err(failed("a number was handed out twice or never"));

@@ -14,7 +14,7 @@ use adverb_wire::{Opcode, Verb};
 use super::QKEY;
 use crate::lab::memory::{REMOTE, REMOTE_KEY, piece, pieces};
 use crate::lab::network::{AnyQp, At, Host, Network, Station, To};
-use crate::lab::{Fate, Random, Side, TestMemory, config};
+use crate::lab::{Delivery, Random, Side, TestMemory, config};
 
 /// Queue pairs of a host: RC, UC, UD.
 const SERVICES: usize = 3;
@@ -84,7 +84,7 @@ impl Hostile {
         });
         let shared = [0, 1].map(|own: usize| hosts[own].memory.shared.clone());
         Hostile {
-            network: Network::new(hosts.into(), Box::new(|| Fate::Pass)),
+            network: Network::new(hosts.into(), Box::new(|| Delivery::Pass)),
             random,
             posted: [[[0; 2]; SERVICES]; 2],
             shared,

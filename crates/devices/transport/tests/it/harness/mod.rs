@@ -15,7 +15,7 @@ use adverb_units::Span;
 use adverb_verbs::{PathMtu, QpState};
 
 use crate::lab::network::{AnyQp, At, Network, To};
-use crate::lab::{Fate, Random};
+use crate::lab::{Delivery, Random};
 use layout::Layout;
 pub use layout::{Path, Space};
 use loose::{Inbox, Loose, Service};
@@ -26,7 +26,7 @@ pub const TICKETS: u64 = 4;
 /// The queue key of all datagram queue pairs.
 pub const QKEY: u32 = 0x1111;
 
-/// How many packets of 1000 have which fate.
+/// How many packets of 1000 have which delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     pub drop: u64,
@@ -54,19 +54,19 @@ impl Faults {
         self.duplicate != 0 || self.delay != 0
     }
 
-    fn deciding(self, mut random: Random) -> Box<dyn FnMut() -> Fate> {
+    fn deciding(self, mut random: Random) -> Box<dyn FnMut() -> Delivery> {
         Box::new(move || {
             let later = Span::from_ns(random.below(60_000));
             if random.chance(self.drop) {
-                Fate::Drop
+                Delivery::Drop
             } else if random.chance(self.corrupt) {
-                Fate::Corrupt(random.number() as usize)
+                Delivery::Corrupt(random.number() as usize)
             } else if random.chance(self.duplicate) {
-                Fate::Duplicate(later)
+                Delivery::Duplicate(later)
             } else if random.chance(self.delay) {
-                Fate::Delay(later)
+                Delivery::Delay(later)
             } else {
-                Fate::Pass
+                Delivery::Pass
             }
         })
     }
@@ -124,7 +124,7 @@ impl Sums {
 impl Run {
     /// Makes a run up: two to four hosts, each service between some of them, and so many operations
     /// for each direction.
-    pub fn new(operations: usize, mut random: Random, fates: Random) -> Self {
+    pub fn new(operations: usize, mut random: Random, deliveries: Random) -> Self {
         let random = &mut random;
         let faults = Faults::of(random);
         let mtus = [PathMtu::B256, PathMtu::B512, PathMtu::B1024, PathMtu::B4096];
@@ -159,7 +159,7 @@ impl Run {
         }
         let inboxes = Inbox::all(&loose, spaces, random);
 
-        let mut network = Network::new(layout.build(), faults.deciding(fates));
+        let mut network = Network::new(layout.build(), faults.deciding(deliveries));
         for direction in &reliable {
             direction.post_receives(&mut network, random);
         }

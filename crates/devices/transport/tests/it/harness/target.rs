@@ -9,17 +9,17 @@ const OPERATIONS: u8 = 12;
 /// Packets and posts, at most.
 const ACTIONS: u8 = 120;
 
-/// Operations of several hosts, and the fate of each packet, out of bytes.
+/// Operations of several hosts, and the delivery of each packet, out of bytes.
 pub fn operations(data: &[u8]) {
     let Some((&count, data)) = data.split_first() else {
         return;
     };
-    let (plan, fates) = data.split_at(data.len() / 2);
+    let (plan, deliveries) = data.split_at(data.len() / 2);
     let random = |bytes: &[u8]| Random::of_bytes(bytes.to_vec());
     let mut run = Run::new(
         1 + usize::from(count % OPERATIONS),
         random(plan),
-        random(fates),
+        random(deliveries),
     );
     run.finish();
     // As many losses as bytes can bring about are more than retries can stand.

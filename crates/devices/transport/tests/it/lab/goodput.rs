@@ -8,7 +8,7 @@ use adverb_verbs::{AckTimeout, PathMtu, SendFlags, Srqn, WcStatus, WrId};
 
 use super::memory::{REMOTE, piece};
 use super::network::{AnyQp, At, Host, Network, To};
-use super::{Fate, Random, Side, TestMemory, config};
+use super::{Delivery, Random, Side, TestMemory, config};
 
 /// What a byte takes on the link: 10 Gbit/s.
 const BYTE: Span = Span::from_ps(800);
@@ -115,11 +115,11 @@ impl Row {
             Host::new(memory, vec![AnyQp::Rc(Box::new(qp), ends[peer])])
         });
         let mut random = Random::new(1);
-        let fate = move || match random.below(10_000) < loss {
-            true => Fate::Drop,
-            false => Fate::Pass,
+        let delivery = move || match random.below(10_000) < loss {
+            true => Delivery::Drop,
+            false => Delivery::Pass,
         };
-        let mut network = Network::new(hosts.into(), Box::new(fate));
+        let mut network = Network::new(hosts.into(), Box::new(delivery));
         network.byte = Some(BYTE);
         network
     }

@@ -1,4 +1,4 @@
-//! Endpoints joined by a link in virtual time, where a rule decides the fate of each packet.
+//! Endpoints joined by a link in virtual time, where a rule decides the delivery of each packet.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod goodput;
@@ -60,7 +60,7 @@ pub struct Sent {
 
 /// What becomes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Delivery {
     Pass,
     Drop,
     /// It arrives twice, the second time later.
@@ -71,8 +71,8 @@ pub enum Fate {
     Corrupt(usize),
 }
 
-/// Decides the fate of each packet.
-pub type Rule = Box<dyn FnMut(&Sent) -> Fate>;
+/// Decides the delivery of each packet.
+pub type Rule = Box<dyn FnMut(&Sent) -> Delivery>;
 
 /// What an endpoint of a lab does.
 pub trait Endpoint {
@@ -180,7 +180,11 @@ pub fn connected(a: &RcConfig, b: &RcConfig, rule: Rule) -> Lab<RcQp> {
 
 /// Two connected RC queue pairs whose packets all arrive.
 pub fn quiet() -> Lab<RcQp> {
-    connected(&config(Side::A), &config(Side::B), Box::new(|_| Fate::Pass))
+    connected(
+        &config(Side::A),
+        &config(Side::B),
+        Box::new(|_| Delivery::Pass),
+    )
 }
 
 impl<Q: Endpoint> Lab<Q> {
@@ -209,7 +213,7 @@ impl<Q: Endpoint> Lab<Q> {
         }
     }
 
-    pub fn rule(&mut self, rule: impl FnMut(&Sent) -> Fate + 'static) {
+    pub fn rule(&mut self, rule: impl FnMut(&Sent) -> Delivery + 'static) {
         self.rule = Box::new(rule);
     }
 
@@ -217,8 +221,8 @@ impl<Q: Endpoint> Lab<Q> {
     pub fn lose_first(&mut self, is_chosen: impl Fn(&Sent) -> bool + 'static) {
         let mut first = true;
         self.rule(move |s| match is_chosen(s) && std::mem::take(&mut first) {
-            true => Fate::Drop,
-            false => Fate::Pass,
+            true => Delivery::Drop,
+            false => Delivery::Pass,
         });
     }
 
@@ -259,20 +263,20 @@ impl<Q: Endpoint> Lab<Q> {
             headers: packet.headers,
             payload: packet.payload.len(),
         };
-        let fate = (self.rule)(&sent);
+        let delivery = (self.rule)(&sent);
         self.sent.push(sent);
         let length = icrc::seal(&flow(from), Unseen::default(), out, length).unwrap();
         let mut bytes = out[..length].to_vec();
         let (to, arrival) = (from.other(), self.now + FLIGHT);
-        match fate {
-            Fate::Pass => self.schedule(arrival, to, Event::Arrives(bytes)),
-            Fate::Drop => {}
-            Fate::Duplicate(later) => {
+        match delivery {
+            Delivery::Pass => self.schedule(arrival, to, Event::Arrives(bytes)),
+            Delivery::Drop => {}
+            Delivery::Duplicate(later) => {
                 self.schedule(arrival, to, Event::Arrives(bytes.clone()));
                 self.schedule(arrival + later, to, Event::Arrives(bytes));
             }
-            Fate::Delay(later) => self.schedule(arrival + later, to, Event::Arrives(bytes)),
-            Fate::Corrupt(bit) => {
+            Delivery::Delay(later) => self.schedule(arrival + later, to, Event::Arrives(bytes)),
+            Delivery::Corrupt(bit) => {
                 let bit = bit % (8 * length);
                 bytes[bit / 8] ^= 1 << (bit % 8);
                 self.schedule(arrival, to, Event::Arrives(bytes));

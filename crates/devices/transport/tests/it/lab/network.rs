@@ -1,4 +1,4 @@
-//! Hosts with queue pairs of every service, joined by links in virtual time. A rule decides the fate
+//! Hosts with queue pairs of every service, joined by links in virtual time. A rule decides the delivery
 //! of each packet; a link may have a rate, and then a host sends one packet after the other.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,7 +15,7 @@ use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
 use adverb_wire::{Bth, Flow, Packet, ROCE_PORT, UnknownOpcode, WireError, grh, icrc};
 
-use super::{FLIGHT, Fate, TestMemory};
+use super::{Delivery, FLIGHT, TestMemory};
 
 /// Bytes that a packet over Ethernet and IPv4 has besides the ones that the ICRC ends: preamble and
 /// gap 20, Ethernet 14 and 4, IPv4 20, UDP 8.
@@ -188,21 +188,21 @@ pub struct Network {
     pub byte: Option<Span>,
     /// How long a packet is on its way.
     pub flight: Span,
-    fate: Box<dyn FnMut() -> Fate>,
+    delivery: Box<dyn FnMut() -> Delivery>,
     events: BTreeMap<(Time, u64), (usize, Event)>,
     count: u64,
     trace: DefaultHasher,
 }
 
 impl Network {
-    pub fn new(hosts: Vec<Host>, fate: Box<dyn FnMut() -> Fate>) -> Self {
+    pub fn new(hosts: Vec<Host>, delivery: Box<dyn FnMut() -> Delivery>) -> Self {
         Network {
             now: Time::ZERO,
             hosts,
             packets: 0,
             byte: None,
             flight: FLIGHT,
-            fate,
+            delivery,
             events: BTreeMap::new(),
             count: 0,
             trace: DefaultHasher::new(),
@@ -402,18 +402,18 @@ impl Network {
             }
         };
         let arrival = departure + self.flight;
-        match (self.fate)() {
-            Fate::Drop => return,
-            Fate::Pass => {}
-            Fate::Delay(later) => {
+        match (self.delivery)() {
+            Delivery::Drop => return,
+            Delivery::Pass => {}
+            Delivery::Delay(later) => {
                 self.schedule(arrival + later, to, Event::Arrives { from, bytes });
                 return;
             }
-            Fate::Duplicate(later) => {
+            Delivery::Duplicate(later) => {
                 let bytes = bytes.clone();
                 self.schedule(arrival + later, to, Event::Arrives { from, bytes });
             }
-            Fate::Corrupt(bit) => {
+            Delivery::Corrupt(bit) => {
                 let bit = bit % (8 * length);
                 bytes[bit / 8] ^= 1 << (bit % 8);
             }

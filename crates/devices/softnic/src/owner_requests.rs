@@ -1,10 +1,10 @@
-//! Operations on a program's memory that its owner carries out for a peer: atomics, which no process can apply to the
-//! memory of another, and copies that the kernel refuses the peer.
+//! Owner requests: operations on a program's memory that a peer asks the memory's owner to carry out. They are atomics,
+//! which no process can apply to the memory of another, and copies that the kernel refuses the peer.
 //!
-//! A peer has one entry in the owner's port file. It writes the errand there, sets its bit in the header and wakes the
-//! owner's engine, which carries it out and marks it as done. Bytes go through a buffer in the peer's port file. A peer
-//! that dies leaves an errand that is carried out or not, and an owner that dies leaves a peer that notices.
-//! A thread that waits for an errand carries out those for its own port, so two processes do not wait for each other.
+//! A peer has one entry in the owner's port file. It writes the request there, sets its bit in the header and wakes the
+//! owner's engine, which carries it out and marks it as done. Bytes go through a buffer in the peer's port file. If the
+//! peer dies, the request is carried out or not; if the owner dies, the peer notices.
+//! A thread that waits for its request carries out those for its own port, so two processes do not wait for each other.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{sleep, yield_now};
@@ -15,16 +15,16 @@ use rustix::process::getpid;
 
 use crate::port::{Port, SenderWatch};
 use crate::shm::copy::place;
-use crate::shm::layout::{ErrandEntry, mr_index};
+use crate::shm::layout::{OwnerRequestEntry, mr_index};
 use crate::shm::peer::{FarPlace, Peer};
 use crate::shm::process::{self, CopyFailure, Direction, Pieces};
 use crate::shm::sync::lock;
 
-/// Bytes that one errand copies.
+/// Bytes that one request copies.
 const ROOM: u64 = 64 << 10;
 /// How long to wait for the owner's engine. After that the request fails.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Looks at an errand before the thread sleeps between them.
+/// How often a thread looks at its request before it sleeps between looks.
 const LOOKS: u32 = 200;
 const PAUSE: Duration = Duration::from_micros(50);
 
@@ -33,7 +33,7 @@ const ASKED: u32 = 1;
 const DONE: u32 = 2;
 const FAILED: u32 = 3;
 
-// Kinds of errands.
+// Kinds of requests.
 const WRITE: u32 = 1;
 const READ: u32 = 2;
 const FETCH_ADD: u32 = 3;
@@ -41,7 +41,7 @@ const COMPARE_SWAP: u32 = 4;
 
 /// What the owner is asked for.
 #[derive(Clone, Copy, Debug)]
-struct Errand {
+struct OwnerRequest {
     kind: u32,
     place: FarPlace,
     length: u64,
@@ -63,15 +63,15 @@ pub(crate) fn atomic(
         Operation::FetchAdd(_, addend) => (FETCH_ADD, [addend, 0]),
         other => unreachable!("{other:?} is not an atomic operation"),
     };
-    let _buffer = lock(&port.errand_buffer);
-    let errand = Errand {
+    let _buffer = lock(&port.owner_request_buffer);
+    let request = OwnerRequest {
         kind,
         place,
         length: Operation::ATOMIC_SIZE,
         operands,
         buffer: 0,
     };
-    ask(port, peer, &errand)
+    ask(port, peer, &request)
 }
 
 /// Lets the owner copy all pieces to or from its memory.
@@ -81,7 +81,7 @@ pub(crate) fn copy(
     direction: Direction,
     (pieces, mut far): (&mut Pieces, FarPlace),
 ) -> Result<(), CopyFailure> {
-    let mut held = lock(&port.errand_buffer);
+    let mut held = lock(&port.owner_request_buffer);
     let offset = match &*held {
         Some(range) => range.start,
         None => {
@@ -94,7 +94,7 @@ pub(crate) fn copy(
         if length == 0 {
             return Ok(());
         }
-        let errand = |kind| Errand {
+        let request = |kind| OwnerRequest {
             kind,
             place: far,
             length,
@@ -108,11 +108,11 @@ pub(crate) fn copy(
                     // SAFETY: the buffer is this process's while nothing is asked for; the piece was checked.
                     unsafe { std::ptr::copy_nonoverlapping(ours, theirs, count) };
                 });
-                ask(port, peer, &errand(WRITE))
+                ask(port, peer, &request(WRITE))
             }
-            Direction::FromOwner => ask(port, peer, &errand(READ)).inspect(|_| {
+            Direction::FromOwner => ask(port, peer, &request(READ)).inspect(|_| {
                 exchange(pieces, buffer, length, |ours, theirs, count| {
-                    // SAFETY: as above, after the errand is done.
+                    // SAFETY: as above, after the request is done.
                     unsafe { place(ours, theirs, count) };
                 });
             }),
@@ -143,19 +143,19 @@ fn exchange(
     }
 }
 
-/// Writes the errand to this port's entry in the owner's file, and waits until it is done.
-fn ask(port: &Port, peer: &Peer, errand: &Errand) -> Result<u64, CopyFailure> {
-    let entry = peer.errand_entry(port.slot);
+/// Writes the request to this port's entry in the owner's file, and waits until it is done.
+fn ask(port: &Port, peer: &Peer, request: &OwnerRequest) -> Result<u64, CopyFailure> {
+    let entry = peer.owner_request(port.slot);
     // An earlier owner of this port's slot, or a request that timed out, may have left one.
     wait(port, peer, entry)?;
     entry.epoch.store(port.epoch, Ordering::Relaxed);
-    entry.kind.store(errand.kind, Ordering::Relaxed);
-    entry.key.store(errand.place.key, Ordering::Relaxed);
-    entry.addr.store(errand.place.addr, Ordering::Relaxed);
-    entry.length.store(errand.length, Ordering::Relaxed);
-    entry.buffer.store(errand.buffer, Ordering::Relaxed);
-    entry.operands[0].store(errand.operands[0], Ordering::Relaxed);
-    entry.operands[1].store(errand.operands[1], Ordering::Relaxed);
+    entry.kind.store(request.kind, Ordering::Relaxed);
+    entry.key.store(request.place.key, Ordering::Relaxed);
+    entry.addr.store(request.place.addr, Ordering::Relaxed);
+    entry.length.store(request.length, Ordering::Relaxed);
+    entry.buffer.store(request.buffer, Ordering::Relaxed);
+    entry.operands[0].store(request.operands[0], Ordering::Relaxed);
+    entry.operands[1].store(request.operands[1], Ordering::Relaxed);
     entry.state.store(ASKED, Ordering::Release);
     wait(port, peer, entry)?;
     match entry.state.load(Ordering::Acquire) {
@@ -164,8 +164,8 @@ fn ask(port: &Port, peer: &Peer, errand: &Errand) -> Result<u64, CopyFailure> {
     }
 }
 
-/// Waits until the entry has no errand that is not carried out.
-fn wait(port: &Port, peer: &Peer, entry: &ErrandEntry) -> Result<(), CopyFailure> {
+/// Waits until the entry has no request that is not carried out.
+fn wait(port: &Port, peer: &Peer, entry: &OwnerRequestEntry) -> Result<(), CopyFailure> {
     if entry.state.load(Ordering::Acquire) != ASKED {
         return Ok(());
     }
@@ -179,7 +179,7 @@ fn wait(port: &Port, peer: &Peer, entry: &ErrandEntry) -> Result<(), CopyFailure
         if Instant::now() > deadline {
             return Err(CopyFailure::TimedOut);
         }
-        port.carry_out_errands();
+        port.carry_out_owner_requests();
         looks += 1;
         match looks {
             ..LOOKS => yield_now(),
@@ -191,8 +191,8 @@ fn wait(port: &Port, peer: &Peer, entry: &ErrandEntry) -> Result<(), CopyFailure
 
 impl Port {
     /// Carries out what peers have asked for.
-    pub(crate) fn carry_out_errands(&self) {
-        for (n, word) in self.errand_bits().iter().enumerate() {
+    pub(crate) fn carry_out_owner_requests(&self) {
+        for (n, word) in self.owner_request_bits().iter().enumerate() {
             if word.load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -206,7 +206,7 @@ impl Port {
     }
 
     fn carry_out(&self, slot: u32) {
-        let entry = self.errand_entry(slot);
+        let entry = self.owner_request(slot);
         if entry.state.load(Ordering::Acquire) != ASKED {
             return;
         }
@@ -230,26 +230,26 @@ impl Port {
         entry.state.store(state, Ordering::Release);
     }
 
-    /// Lets the engine carry out the errand of `slot` when it wakes up again.
+    /// Lets the engine carry out the request of `slot` when it wakes up again.
     fn postpone(&self, slot: u32) {
-        let bits = &self.errand_bits()[(slot / u64::BITS) as usize];
+        let bits = &self.owner_request_bits()[(slot / u64::BITS) as usize];
         bits.fetch_or(1 << (slot % u64::BITS), Ordering::Relaxed);
     }
 
     /// Copies between the peer's buffer and a region. `None` if that is not possible.
-    fn copy_for(&self, peer: &Peer, entry: &ErrandEntry, direction: Direction) -> Option<()> {
+    fn copy_for(&self, peer: &Peer, entry: &OwnerRequestEntry, direction: Direction) -> Option<()> {
         let length = entry.length.load(Ordering::Relaxed);
         let buffer = entry.buffer.load(Ordering::Relaxed);
         let buffer = peer.address(buffer, length)?;
         let regions = lock(&self.regions);
-        let memory = self.errand_target(entry, length)?;
+        let memory = self.owner_request_target(entry, length)?;
         let mut pieces = Pieces::new();
         pieces.push(buffer, length as usize);
         if direction == Direction::ToOwner {
             pieces.split_last(process::last_piece(memory.addr(), length as usize));
         }
         let at = memory.expose_provenance() as u64;
-        // SAFETY: `errand_target` checked the region, which is not deregistered while the table is locked; the buffer is within
+        // SAFETY: `owner_request_target` checked the region, which stays registered while the table is locked; the buffer is in
         // the peer's file.
         let copied = unsafe { process::copy(getpid(), direction, &mut pieces, at) };
         match (copied, direction) {
@@ -270,13 +270,13 @@ impl Port {
     }
 
     /// Carries out an atomic operation, and stores the old value in the entry.
-    fn operate_for(&self, entry: &ErrandEntry) -> Option<()> {
+    fn operate_for(&self, entry: &OwnerRequestEntry) -> Option<()> {
         let regions = lock(&self.regions);
-        let memory = self.errand_target(entry, Operation::ATOMIC_SIZE)?;
+        let memory = self.owner_request_target(entry, Operation::ATOMIC_SIZE)?;
         if !memory.addr().is_multiple_of(align_of::<AtomicU64>()) || is_missing(memory) {
             return None;
         }
-        // SAFETY: `errand_target` checked the region, which is not deregistered while the table is locked; aligned.
+        // SAFETY: `owner_request_target` checked the region, which stays registered while the table is locked, and is aligned.
         let word = unsafe { &*memory.cast::<AtomicU64>() };
         let [first, second] = &entry.operands;
         let operand = first.load(Ordering::Relaxed);
@@ -294,7 +294,7 @@ impl Port {
 
     /// Returns the first byte of the entry's place in this process, if it has a region of this key with `length` bytes
     /// there. The peer has checked the rights.
-    fn errand_target(&self, entry: &ErrandEntry, length: u64) -> Option<*mut u8> {
+    fn owner_request_target(&self, entry: &OwnerRequestEntry, length: u64) -> Option<*mut u8> {
         let key = entry.key.load(Ordering::Relaxed);
         let region = self.mr_entry(mr_index(key));
         let addr = entry.addr.load(Ordering::Relaxed);

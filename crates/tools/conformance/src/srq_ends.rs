@@ -10,7 +10,7 @@ use crate::pair::{End, PATIENCE, QUIET, SIGNALED, Setup, connect};
 use crate::{Fixture, NotSupported};
 
 /// Two ends; B has a shared receive queue.
-pub(crate) struct Bed<'s, S: Station> {
+pub(crate) struct SrqEnds<'s, S: Station> {
     pub(crate) srq: Srq<S>,
     pub(crate) a: End<'s, S>,
     pub(crate) b: End<'s, S>,
@@ -23,7 +23,7 @@ pub(crate) struct Lane<S: Station> {
     pub(crate) to: Qp<S>,
 }
 
-impl<'s, S: Station> Bed<'s, S> {
+impl<'s, S: Station> SrqEnds<'s, S> {
     pub(crate) fn new(fixture: Fixture<'s, S>) -> Result<Self, NotSupported> {
         Self::with(fixture, Setup::default())
     }
@@ -35,7 +35,7 @@ impl<'s, S: Station> Bed<'s, S> {
         }
         let srq = b.context.create_srq(&b.pd, &sizes(64));
         let srq = srq.expect("create a shared receive queue");
-        Ok(Bed { srq, a, b, setup })
+        Ok(SrqEnds { srq, a, b, setup })
     }
 
     /// Another pair of queue pairs in RTS.
