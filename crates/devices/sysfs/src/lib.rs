@@ -94,7 +94,7 @@ impl Sysfs {
 }
 
 impl Default for Sysfs {
-    /// This machine's.
+    /// The `/sys` of this machine.
     fn default() -> Self {
         Sysfs::at("/")
     }

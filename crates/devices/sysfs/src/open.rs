@@ -93,7 +93,7 @@ numbered!(
         Sleep = "1", "Sleep";
         /// Looking for a partner.
         Polling = "2", "Polling";
-        /// Turned off.
+        /// The port is turned off.
         Disabled = "3", "Disabled";
         /// Negotiating with the partner.
         Training = "4", "PortConfigurationTraining";
@@ -101,7 +101,7 @@ numbered!(
         LinkUp = "5", "LinkUp";
         /// Recovering from errors.
         Recovery = "6", "LinkErrorRecovery";
-        /// Under test.
+        /// The port runs a physical test.
         PhyTest = "7", "Phy Test";
     }
 );

@@ -11,7 +11,7 @@ macro_rules! reasons {
         }
 
         impl DropReason {
-            /// All of them.
+            /// All reasons.
             pub const ALL: &'static [DropReason] = &[$(DropReason::$name),*];
 
             /// Returns a description.

@@ -19,7 +19,7 @@ pub enum Fragmentation {
     /// They may not. Linux sends this from a socket that discovers the path MTU, and so does Soft-RoCE.
     #[default]
     Forbidden,
-    /// They may.
+    /// Routers may fragment it.
     Allowed,
 }
 

@@ -135,7 +135,7 @@ macro_rules! opcodes {
         }
 
         impl Opcode {
-            /// All of them.
+            /// All opcodes.
             pub const ALL: &'static [Opcode] = &[$(Opcode::$name),*];
 
             /// Returns the opcode with this code.

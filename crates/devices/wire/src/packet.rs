@@ -14,7 +14,7 @@ pub const MAX_PACKET: usize =
 /// The extended headers of a packet except XRCETH: one of the combinations of table 38.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
-    /// None.
+    /// No extended header.
     None,
     /// Immediate data.
     Imm(ImmDt),

@@ -96,7 +96,7 @@ pub enum Outcome {
     Deadlock(Vec<Waiting>),
     /// A budget is used up. The run can be continued.
     Exhausted {
-        /// Which budget.
+        /// The budget that ran out.
         budget: Resource,
         /// The roles that had not ended.
         waiting: Vec<Waiting>,

@@ -63,7 +63,7 @@ impl Outcome {
         self.entry.row.as_ref().ok()
     }
 
-    /// Its status.
+    /// Returns how the row ended.
     pub fn status(&self) -> Status {
         self.verdict.status(&self.entry)
     }

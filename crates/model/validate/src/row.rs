@@ -33,9 +33,9 @@ pub struct Row {
 /// Whether a row counts in the scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grade {
-    /// It does.
+    /// The row counts.
     Counted,
-    /// It does not: its absolute value is known to be unreliable, or it repeats another row.
+    /// The row does not count: its absolute value is known to be unreliable, or it repeats another row.
     Shown,
 }
 

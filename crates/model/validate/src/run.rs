@@ -45,7 +45,7 @@ pub struct Progress<'a> {
     pub total: usize,
     /// The row.
     pub entry: &'a Entry,
-    /// Its status.
+    /// How the row ended.
     pub status: Status,
 }
 

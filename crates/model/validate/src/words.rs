@@ -15,7 +15,7 @@ macro_rules! words {
             }
 
             impl $name {
-                /// All of them.
+                /// All values.
                 pub const ALL: &'static [$name] = &[$($name::$variant,)+];
 
                 /// The word in the data.

@@ -173,7 +173,7 @@ pub enum ConnectError {
     Unreachable {
         /// This side's address.
         from: SocketAddr,
-        /// The peer's.
+        /// The address of the peer.
         peer: SocketAddr,
         /// The error of the connection manager.
         reason: String,

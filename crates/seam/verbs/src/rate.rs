@@ -31,7 +31,7 @@ pub enum LinkRate {
 }
 
 impl LinkRate {
-    /// All of them, slowest first.
+    /// All speeds, slowest first.
     pub const ALL: [LinkRate; 8] = [
         LinkRate::Sdr,
         LinkRate::Ddr,

@@ -58,7 +58,7 @@ impl fmt::Display for Profile {
 /// Whether the ports of both sides can inject faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ports {
-    /// They cannot.
+    /// They cannot inject faults.
     Plain,
     /// They lose packets on request.
     Impairing,

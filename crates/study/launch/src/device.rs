@@ -83,7 +83,7 @@ pub enum SoftAddress {
     None,
     /// The address by which the peer reaches this host (`soft@auto`).
     Met,
-    /// This address.
+    /// The UDP port at this address.
     At(IpAddr),
 }
 

@@ -77,7 +77,7 @@ pub struct Limits {
     pub caps: DeviceCaps,
     /// Number of its port.
     pub port_num: PortNum,
-    /// That port.
+    /// Capabilities of the port.
     pub port: PortCaps,
 }
 

@@ -15,7 +15,7 @@ pub struct DeviceInfo {
     pub caps: DeviceCaps,
     /// Number of its port.
     pub port_num: PortNum,
-    /// That port.
+    /// Capabilities of the port.
     pub port: PortCaps,
     /// This host, and the device's details for a record's provenance.
     pub site: Site,

@@ -19,7 +19,7 @@ const PORT: Bytes = Bytes::kib(512);
 pub struct NotRun {
     /// One sentence, with the remedy.
     pub reason: String,
-    /// Their ids.
+    /// Ids of the cells.
     pub cells: Vec<String>,
 }
 

@@ -19,7 +19,7 @@ const SLOW: f64 = 1.5;
 /// With fewer hosts than this, one slow host is in at least half of all pairs, so that the median is no
 /// reference.
 const FEWEST_FOR_MEDIAN: usize = 5;
-/// Pairs that a sentence names at most.
+/// Maximum number of pairs that a sentence names.
 const MOST_NAMED: usize = 6;
 
 /// Whether a record is of a pair of hosts.
@@ -38,9 +38,9 @@ pub struct Matrix {
     title: String,
     quantity: Quantity,
     hosts: Vec<String>,
-    /// By row and column; `None` if the pair failed.
+    /// Values by row and column; `None` if the pair failed.
     cells: BTreeMap<(usize, usize), Option<f64>>,
-    /// What pairs are compared with, and its name; `None` with fewer than two measured pairs.
+    /// The reference for the other pairs, and its name; `None` with fewer than two measured pairs.
     reference: Option<(f64, &'static str)>,
 }
 

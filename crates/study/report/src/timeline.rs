@@ -8,25 +8,25 @@ use crate::format;
 use crate::plot::scale::{round_step, whole};
 use crate::sheet::Sheet;
 
-/// Bars in lanes.
+/// A timeline: bars in lanes over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
-    /// What is shown.
+    /// Title of the picture.
     pub title: String,
-    /// What else a reader must know, in a line.
+    /// One line below the title.
     pub note: String,
-    /// From top to bottom.
+    /// The lanes from top to bottom.
     pub lanes: Vec<Lane>,
-    /// The time that is shown, from 0 on, in nanoseconds.
+    /// Length of the time axis, in nanoseconds.
     pub span_ns: f64,
-    /// In the order of their beginnings.
+    /// The bars, in the order of their beginnings.
     pub bars: Vec<Bar>,
 }
 
 /// A lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {
-    /// Written before it.
+    /// Label to the left of the lane.
     pub name: String,
     /// One of the plots' eight colours.
     pub color: u8,
@@ -35,25 +35,25 @@ pub struct Lane {
 /// A bar in a lane.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
-    /// Which.
+    /// Index of its lane.
     pub lane: usize,
-    /// From when on, in nanoseconds.
+    /// Begin, in nanoseconds.
     pub begin_ns: f64,
-    /// Until when, in nanoseconds.
+    /// End, in nanoseconds.
     pub end_ns: f64,
-    /// Seen on hovering.
+    /// Text on the bar, and its tooltip.
     pub text: String,
     /// How it is drawn.
     pub weight: Weight,
 }
 
-/// What a bar is.
+/// Whether the measured time depends on a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// What is shown waits for it.
+    /// It is on the critical path.
     Path,
     /// It runs in parallel.
-    Beside,
+    Parallel,
 }
 
 const WIDTH: f64 = 960.0;
@@ -65,16 +65,16 @@ const BAR: f64 = 18.0;
 const THIN: f64 = 8.0;
 /// Room below the lanes.
 const BELOW: f64 = 36.0;
-/// Ticks at most.
+/// Maximum number of ticks.
 const TICKS: f64 = 8.0;
-/// Narrower bars have no words.
+/// Minimum width of a bar with text.
 const NARROWEST: f64 = 34.0;
 /// Width of a letter.
 const LETTER: f64 = 6.1;
 
-/// What the plots' own style does not have.
+/// Style in addition to that of the plots.
 const STYLE: &str = "
-.bar { fill-opacity: .85; } .beside { fill-opacity: .28; } .words { fill: var(--paper); font-size: 10.5px; pointer-events: none; }
+.bar { fill-opacity: .85; } .parallel { fill-opacity: .28; } .words { fill: var(--paper); font-size: 10.5px; pointer-events: none; }
 .handover { fill: none; stroke: var(--soft); stroke-width: 1; stroke-opacity: .7; }
 ";
 
@@ -92,7 +92,7 @@ impl Timeline {
         sheet.svg(&html! {
             (self.grid(bottom))
             // What runs in parallel must not hide the path.
-            @for weight in [Weight::Beside, Weight::Path] {
+            @for weight in [Weight::Parallel, Weight::Path] {
                 @for bar in self.bars.iter().filter(|bar| bar.weight == weight) { (self.bar(bar)) }
             }
             (self.handovers())
@@ -134,7 +134,7 @@ impl Timeline {
         let width = (end - begin).max(1.0);
         let (class, tall) = match bar.weight {
             Weight::Path => ("bar", BAR),
-            Weight::Beside => ("beside", THIN),
+            Weight::Parallel => ("parallel", THIN),
         };
         let color = self.lanes.get(bar.lane).map_or(0, |lane| lane.color % 8);
         let top = Self::middle(bar.lane) - tall / 2.0;
@@ -200,7 +200,7 @@ mod tests {
             bars: vec![
                 bar(0, 0.0, 50.0, Weight::Path),
                 bar(1, 50.0, 100.0, Weight::Path),
-                bar(0, 60.0, 250.0, Weight::Beside),
+                bar(0, 60.0, 250.0, Weight::Parallel),
             ],
         }
     }

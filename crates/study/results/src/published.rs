@@ -25,7 +25,7 @@ pub struct PublishedPoint {
     pub source: String,
     /// Name of the model's preset that represents the hardware.
     pub preset: String,
-    /// Which program.
+    /// The program that was measured.
     pub program: Program,
     /// With what; iterations, cores and seed mean nothing here.
     pub params: Params,

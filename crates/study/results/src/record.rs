@@ -552,11 +552,11 @@ pub struct Cpu {
 /// CPU time by `getrusage` over elapsed time, in percent of one core; `None` if not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuShare {
-    /// User part.
+    /// Share in user space.
     pub user: Option<f64>,
-    /// System part.
+    /// Share in the kernel.
     pub system: Option<f64>,
-    /// Both.
+    /// Sum of the two.
     pub percent: Option<f64>,
 }
 

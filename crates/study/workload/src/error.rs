@@ -126,7 +126,7 @@ pub enum Fault {
     Completion {
         /// The request.
         wr_id: WrId,
-        /// Its status.
+        /// Status of the completion.
         status: WcStatus,
     },
     /// A request that nobody answered.
@@ -202,17 +202,17 @@ pub enum Fault {
         "the other side runs version {theirs} of the programs, this one {ours}; install the same Adverb on both"
     )]
     Version {
-        /// This side's.
+        /// Value of this side.
         ours: u32,
-        /// The other's.
+        /// Value of the other side.
         theirs: u32,
     },
     /// The other side runs another cell.
     #[error("the other side runs another cell: {theirs}, this one {ours}")]
     OtherCell {
-        /// This side's.
+        /// Value of this side.
         ours: String,
-        /// The other's.
+        /// Value of the other side.
         theirs: String,
     },
     /// Timeout waiting for answers: a request or an answer was lost, or the server is gone.
@@ -232,11 +232,11 @@ pub enum Fault {
     /// A number is out of range.
     #[error("{given} {what}: expected 1 to {max}")]
     Count {
-        /// Of what.
+        /// What is counted.
         what: &'static str,
-        /// How many.
+        /// The given number.
         given: u32,
-        /// At most.
+        /// The maximum.
         max: u32,
     },
     /// A record of an invalid length.

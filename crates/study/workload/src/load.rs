@@ -114,11 +114,11 @@ pub struct Load {
     pub signaled_every: u32,
     /// Singly or in lists.
     pub posting: Posting,
-    /// When.
+    /// When to post the next requests.
     pub refill: Refill,
-    /// How many.
+    /// Maximum numbers of outstanding requests.
     pub limits: Limits,
-    /// Where to.
+    /// Local and remote memory of the requests.
     pub places: Places,
     /// Number of the first link's place, if each link has one.
     pub first_place: u64,

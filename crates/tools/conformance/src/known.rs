@@ -9,7 +9,7 @@ pub struct Known {
     pub case: &'static str,
     /// In which way.
     pub kind: Kind,
-    /// Why.
+    /// Why the device departs.
     pub reason: &'static str,
 }
 

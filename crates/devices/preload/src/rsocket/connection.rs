@@ -11,9 +11,9 @@ use super::table;
 use crate::call::Refusal;
 use crate::cm::address;
 
-/// Resolving takes no time, but the functions want a limit.
+/// Timeout of address and route resolution, which take no time here.
 pub(super) const RESOLVE_MS: c_int = 2000;
-/// Most connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const MAX_BACKLOG: usize = 1024;
 
 impl Socket {

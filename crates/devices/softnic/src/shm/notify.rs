@@ -62,9 +62,9 @@ impl Armed {
 /// Whether a completion raises an event that waits for solicited ones only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// It does not.
+    /// It raises no such event.
     Usual,
-    /// It does: the sender asked for it, or it is an error.
+    /// It raises the event: the sender asked for it, or it is an error.
     Solicited,
 }
 

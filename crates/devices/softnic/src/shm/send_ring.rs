@@ -14,7 +14,7 @@ use crate::shm::sync::{AtomicU64, Ordering};
 pub struct Sent {
     /// Its identifier.
     pub wr_id: u64,
-    /// Its status.
+    /// Status of its completion.
     pub status: WcStatus,
     /// Its operation.
     pub opcode: WcOpcode,

@@ -1,8 +1,8 @@
 //! Fault injection, as `tc-netem` does it, without root: drops, duplicates, reorders and corrupts packets.
 //!
-//! A device with an [`Impairment`] injects faults into the packets that it sends, each with its probability. What is left
-//! passes a link with delay and rate ([`super::delay_line`]). For faults in both directions, both sides inject them. Tests can also choose the fault of each packet that a port
-//! receives (feature `testing`).
+//! A device with an [`Impairment`] injects faults into the packets that it sends, each with its probability. Packets that
+//! are not lost pass a link with delay and rate ([`super::delay_line`]). For faults in both directions, both sides inject
+//! them. Tests can also choose the fault of each packet that a port receives (feature `testing`).
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -105,12 +105,12 @@ pub(super) const fn ip_header(address: SocketAddr) -> usize {
     }
 }
 
-/// Whether the packet itself is passed on unchanged.
+/// What the caller does with a packet after fault injection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is.
+    /// Sends it unchanged.
     Pass,
-    /// It is dropped, or replaced by a delayed one.
+    /// Drops it: it is lost, or the injector holds a copy that it sends later.
     Drop,
 }
 

@@ -29,9 +29,9 @@ impl Route for Target {
 /// Whether the socket takes packets: back-pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// It does.
+    /// The send buffer has room.
     Free,
-    /// Its send buffer is full; the batch has to be sent before others.
+    /// The send buffer is full; the batch has to be sent before others.
     Full,
 }
 

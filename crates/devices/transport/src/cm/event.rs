@@ -44,7 +44,7 @@ pub enum CmEvent<P> {
     Rejected {
         /// The connection.
         id: ConnId,
-        /// Why.
+        /// Reason in the REJ.
         reason: RejectReason,
         /// Private data.
         private_data: [u8; Rej::PRIVATE],

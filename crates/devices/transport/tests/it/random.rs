@@ -24,7 +24,7 @@ fn run(seed: u64) -> Run {
 fn variable(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     let number = text.parse();
-    Some(number.unwrap_or_else(|_| panic!("{name}={text} is no number")))
+    Some(number.unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
 fn seeds() -> std::ops::Range<u64> {

@@ -130,7 +130,7 @@ impl Trace {
                 weight: if piece.is_on_path {
                     Weight::Path
                 } else {
-                    Weight::Beside
+                    Weight::Parallel
                 },
             })
         });
