@@ -51,7 +51,7 @@ impl DeviceArgs {
     }
 
     /// The devices of further `--device`, which the first one is compared with.
-    pub(crate) fn beside(&self) -> impl Iterator<Item = &DeviceChoice> {
+    pub(crate) fn other_devices(&self) -> impl Iterator<Item = &DeviceChoice> {
         self.device.iter().skip(1).flat_map(|list| &list.0)
     }
 
@@ -69,7 +69,7 @@ impl DeviceArgs {
 
     /// Refuses several devices, and --gid for a device without a GID table.
     pub(crate) fn check(&self) -> Result<(), Usage> {
-        match self.beside().next() {
+        match self.other_devices().next() {
             Some(device) => Err(Usage(format!(
                 "--device {device}: a device was named before; only `adverb study` and `adverb connect` compare several"
             ))),

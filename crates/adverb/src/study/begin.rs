@@ -42,7 +42,7 @@ pub(super) fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
         let reason = "--repetitions: virtual time has no noise, so a model measures each cell once; leave it out";
         return Err(Usage(reason.to_owned()).into());
     }
-    let mut devices = std::iter::once(&meta.device).chain(&meta.beside);
+    let mut devices = std::iter::once(&meta.device).chain(&meta.other_devices);
     if let Some(device) = devices.find(|device| matches!(device, DeviceChoice::Tcp(_))) {
         let reason = format!(
             "--device {device}: the studies are of RDMA; `adverb ping` and `adverb blast` run on {device}"
@@ -55,7 +55,7 @@ pub(super) fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
         return Err(Usage(reason.to_owned()).into());
     }
     let mut places = vec![first_place(args, &meta)?];
-    for device in &meta.beside {
+    for device in &meta.other_devices {
         places.push(another_place(device, args, &meta)?);
     }
     let folder = folder.map_or_else(|| Folder::claim(out), Ok)?;
@@ -133,7 +133,7 @@ fn new_meta(args: &StudyArgs) -> Result<Meta, Usage> {
     );
     meta.path = args.path.options()?;
     meta.rates.clone_from(&args.rates);
-    meta.beside = args.device.beside().cloned().collect();
+    meta.other_devices = args.device.other_devices().cloned().collect();
     meta.label.clone_from(&args.label);
     Ok(meta)
 }
@@ -151,8 +151,8 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     same("--profile", args.profile.map(text), text(meta.profile))?;
     let typed = args.device.named().map(|device| device.to_string());
     same("--device", typed, meta.device.to_string())?;
-    for device in args.device.beside() {
-        if !meta.beside.contains(device) {
+    for device in args.device.other_devices() {
+        if !meta.other_devices.contains(device) {
             return Err(Usage(format!(
                 "--device {device}: not a device of the folder's study; choose another --out, and make one report of both"
             )));

@@ -40,8 +40,8 @@ pub struct Meta {
     /// The device.
     pub device: DeviceChoice,
     /// Further devices, for figures that compare devices.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub beside: Vec<DeviceChoice>,
+    #[serde(default, alias = "beside", skip_serializing_if = "Vec::is_empty")]
+    pub other_devices: Vec<DeviceChoice>,
     /// The server of the passive side; `None` if both sides run here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<PeerAddress>,
@@ -86,7 +86,7 @@ impl Meta {
             profile,
             only: only.to_vec(),
             device,
-            beside: Vec::new(),
+            other_devices: Vec::new(),
             peer,
             path: PathOptions::default(),
             rates: Vec::new(),

@@ -264,10 +264,11 @@ struct Spot {
 
 impl Spot {
     fn is_free(&self, taken: &[Spot]) -> bool {
-        let beside = |other: &Spot| self.x > other.x + other.width || other.x > self.x + self.width;
+        let is_aside =
+            |other: &Spot| self.x > other.x + other.width || other.x > self.x + self.width;
         let is_on_paper = self.x > LEFT && self.x + self.width < WIDTH - 4.0;
         let above = |other: &Spot| (self.y - other.y).abs() >= LETTER.1;
-        is_on_paper && self.y > TOP && taken.iter().all(|other| beside(other) || above(other))
+        is_on_paper && self.y > TOP && taken.iter().all(|other| is_aside(other) || above(other))
     }
 }
 

@@ -99,7 +99,7 @@ fn record(
 
 /// Returns figures of a cell between the user-space NICs, and of bare UDP between `sides`, the names of the
 /// passive and the active role.
-pub(crate) fn beside_bare_udp(
+pub(crate) fn against_bare_udp(
     setting: &Setting,
     cell: Cell,
     sides: [&str; 2],

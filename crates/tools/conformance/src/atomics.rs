@@ -206,9 +206,9 @@ fn both_refused<S: Station>(
 
 /// An address that is not a multiple of 8 makes the request invalid (IBTA vol. 1, 9.4.5).
 pub fn an_unaligned_atomic_is_an_invalid_request<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
-    for beside in [1, 4, 7] {
+    for neighbour in [1, 4, 7] {
         both_refused(fixture, setup(), &[WcStatus::RemInvReqErr], |b| {
-            b.mr.remote(WORD + beside)
+            b.mr.remote(WORD + neighbour)
         })?;
     }
     Ok(())
@@ -278,8 +278,8 @@ pub fn a_result_needs_eight_bytes<S: Station>(fixture: Fixture<'_, S>) -> Verdic
             let status = a.sent(1)[0].status;
             assert!(!status.is_success(), "8 bytes were written into 4");
         }
-        let beside = a.bytes(RESULT.0 + 4, 4);
-        assert_eq!(beside, [0x44; 4]);
+        let neighbour = a.bytes(RESULT.0 + 4, 4);
+        assert_eq!(neighbour, [0x44; 4]);
     }
     Ok(())
 }

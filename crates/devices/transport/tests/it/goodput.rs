@@ -44,6 +44,6 @@ fn reads_stream_as_writes_do(figures: &[(Row, Vec<f64>)]) {
     let (writes, reads) = figures.split_at(figures.len() / 2);
     for ((row, written), (_, read)) in writes.iter().zip(reads) {
         let ratio = read[0] / written[0];
-        assert!(ratio > 0.99, "{row:?}: {read:?} beside {written:?}");
+        assert!(ratio > 0.99, "{row:?}: {read:?} compared with {written:?}");
     }
 }

@@ -416,7 +416,7 @@ const TENANT: Outbound = Outbound {
 };
 
 /// Rate of a victim's members, and what the first machine and its peer counted.
-fn beside(tenant: Option<Pattern>) -> (f64, Counters) {
+fn with_tenant(tenant: Option<Pattern>) -> (f64, Counters) {
     let load = Load {
         places: Places::Random {
             align: 64,
@@ -427,7 +427,7 @@ fn beside(tenant: Option<Pattern>) -> (f64, Counters) {
     let victim = Pattern::outbound(Transport::Rc, &load, TENANT);
     let members = victim.members.len() - 1;
     let all = match tenant {
-        Some(tenant) => victim.beside(tenant),
+        Some(tenant) => victim.with_tenant(tenant),
         None => victim,
     };
     let (tallies, counters) = on_model("cx5", &all);
@@ -436,10 +436,10 @@ fn beside(tenant: Option<Pattern>) -> (f64, Counters) {
 
 #[test]
 fn a_second_tenant_is_in_the_way_of_the_first() {
-    let (alone, counters) = beside(None);
+    let (alone, counters) = with_tenant(None);
     assert_eq!(counters["retransmissions"], 0);
     let before = counters["translation_cache_misses"];
-    let (swapping, _) = beside(Some(Pattern::outbound(
+    let (swapping, _) = with_tenant(Some(Pattern::outbound(
         Transport::Rc,
         &load(Opcode::Cas, 8),
         TENANT,
@@ -448,12 +448,13 @@ fn a_second_tenant_is_in_the_way_of_the_first() {
     let datagrams = Pattern::outbound(Transport::Ud, &load(Opcode::Send, 8), TENANT);
     let swaps = Pattern::outbound(Transport::Rc, &load(Opcode::Cas, 8), TENANT);
     let victims = datagrams.members.len();
-    let (tallies, _) = on_model("cx5", &datagrams.beside(swaps));
+    let (tallies, _) = on_model("cx5", &datagrams.with_tenant(swaps));
     assert!(rate(&tallies[..victims]) > 0.0 && rate(&tallies[victims..]) > 0.0);
-    let (churning, counters) = beside(Some(Pattern::churn(2, 1 << 20)));
+    let (churning, counters) = with_tenant(Some(Pattern::churn(2, 1 << 20)));
     let misses = counters["translation_cache_misses"];
     assert!(misses > before, "{misses} misses after {before}");
-    let (stranding, counters) = beside(Some(Pattern::stranded(&load(Opcode::Send, 8), TENANT)));
+    let (stranding, counters) =
+        with_tenant(Some(Pattern::stranded(&load(Opcode::Send, 8), TENANT)));
     assert!(counters["retransmissions"] > 100);
     for (tenant, rate) in [("cas", swapping), ("churn", churning), ("rnr", stranding)] {
         assert!(

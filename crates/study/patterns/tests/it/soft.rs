@@ -65,7 +65,7 @@ fn members_wait_by_events() {
 #[test]
 fn a_second_tenant_registers_beside_the_first() {
     let victim = Pattern::outbound(Transport::Rc, &load(Opcode::Write), SHAPE);
-    let both = victim.beside(Pattern::churn(2, 1 << 16));
+    let both = victim.with_tenant(Pattern::churn(2, 1 << 16));
     // Long enough for each thread to get a core, whatever else runs there.
     let schedule = Schedule {
         measured: Span::from_ms(500),

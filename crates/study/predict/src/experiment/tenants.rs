@@ -40,7 +40,7 @@ pub(super) fn victim(experiment: &Experiment, budget: &Budget) -> Result<f64, Re
         Interferer::None => alone,
         Interferer::MrChurn => {
             let machines = alone.machines();
-            alone.beside(Pattern::churn(machines, REGION))
+            alone.with_tenant(Pattern::churn(machines, REGION))
         }
         Interferer::Cas => {
             let swaps = other(Opcode::Cas);
@@ -49,9 +49,9 @@ pub(super) fn victim(experiment: &Experiment, budget: &Budget) -> Result<f64, Re
                 places: Places::Own(64),
                 ..swaps
             };
-            alone.beside(Pattern::outbound(QpType::Rc, &swaps, shape))
+            alone.with_tenant(Pattern::outbound(QpType::Rc, &swaps, shape))
         }
-        Interferer::Rnr => alone.beside(Pattern::stranded(&other(Opcode::Send), shape)),
+        Interferer::Rnr => alone.with_tenant(Pattern::stranded(&other(Opcode::Send), shape)),
     };
     let counted = Counted::Members(posts, victims);
     measure(experiment, &all, counted, WINDOW, budget)

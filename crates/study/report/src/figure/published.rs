@@ -64,7 +64,7 @@ pub(super) fn series(
 }
 
 /// Returns the marks next to a record's own bar.
-pub(super) fn beside(
+pub(super) fn marks(
     record: &PairRecord,
     quantity: Quantity,
     published: &[&PublishedPoint],

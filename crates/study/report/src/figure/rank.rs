@@ -77,7 +77,7 @@ fn bars(cells: &Cells<'_>, quantity: Quantity, points: &[&PublishedPoint]) -> Ve
             name,
             style: label::of_operation(cell.record),
             value,
-            published: published::beside(cell.record, quantity, points),
+            published: published::marks(cell.record, quantity, points),
         })
     };
     ranked(cells, quantity)

@@ -15,7 +15,7 @@ impl Pattern {
     /// Returns a pattern that runs both patterns on the same machines at the same time, this one's members
     /// first. Each keeps its own transport; both wait for completions as this one does.
     #[must_use]
-    pub fn beside(mut self, tenant: Pattern) -> Self {
+    pub fn with_tenant(mut self, tenant: Pattern) -> Self {
         let moved = self.members.len() as u32;
         self.members
             .extend(tenant.members.into_iter().map(|mut member| {

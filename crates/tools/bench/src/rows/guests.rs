@@ -1,6 +1,6 @@
 //! Comparisons that need a kernel with Soft-RoCE, in virtual machines.
 
-use crate::guests::{Cell, NEEDS, NEEDS_PERFTEST, beside_bare_udp, over_the_link, perftest};
+use crate::guests::{Cell, NEEDS, NEEDS_PERFTEST, against_bare_udp, over_the_link, perftest};
 use crate::row::{Bound, Limit, Measure, Unit};
 
 const PING: Cell = Cell {
@@ -49,23 +49,23 @@ pub(crate) const ROWS: &[Bound] = &[
         needs: NEEDS,
     },
     Bound {
-        name: "over a link, ping beside bare UDP",
+        name: "over a link, ping compared with bare UDP",
         what: "median one-way time of the user-space NICs over that of UDP sockets on the same link, which \
                exchange as many packets: a message and the acknowledgement of the last one each way, both \
                awaited by a process that polls busily",
         unit: Unit::Nanoseconds,
         limit: Limit::None,
-        measure: Measure::All(|s| beside_bare_udp(s, PING, ["echo", "ping"])),
+        measure: Measure::All(|s| against_bare_udp(s, PING, ["echo", "ping"])),
         needs: NEEDS,
     },
     Bound {
-        name: "over a link, stream beside bare UDP",
+        name: "over a link, stream compared with bare UDP",
         what: "bytes per second of `adverb blast --op write --size 64K` over those of UDP sockets on the same \
                link, with packets of the same length, as many under way and as often acknowledged, and no \
                ICRC: the most that a program makes of that link with a socket",
         unit: Unit::BytesPerSecond,
         limit: Limit::None,
-        measure: Measure::All(|s| beside_bare_udp(s, STREAM, ["sink", "stream"])),
+        measure: Measure::All(|s| against_bare_udp(s, STREAM, ["sink", "stream"])),
         needs: NEEDS,
     },
     Bound {

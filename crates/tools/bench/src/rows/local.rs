@@ -87,7 +87,7 @@ pub(crate) const ROWS: &[Bound] = &[
     Bound {
         name: "event ping CPU, active",
         what: "CPU of the active side of `adverb ping --op send --size 8 --inline --completion event` \
-               beside that of two threads that wake each other through pipes",
+               compared with that of two threads that wake each other through pipes",
         unit: Unit::Percent,
         limit: Limit::Itself(25.0),
         measure: Measure::Rounds(|s| {
@@ -138,7 +138,7 @@ pub(crate) const ROWS: &[Bound] = &[
     Bound {
         name: "seam, ns per call",
         what: "post_send and poll of one inline 16 B WRITE through the seam (a function generic over \
-               the device), beside the same calls on the device's own types",
+               the device), compared with the same calls on the device's own types",
         unit: Unit::Nanoseconds,
         limit: Limit::Above(5.0),
         measure: Measure::Rounds(|s| seam::pair(s.cores[0]).map(Some)),

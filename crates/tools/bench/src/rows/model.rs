@@ -6,7 +6,7 @@ use crate::row::{Bound, Limit, Measure, Unit};
 pub(crate) const ROWS: &[Bound] = &[
     Bound {
         name: "model, operations per second",
-        what: "inline 32 B WRITEs that the model of Connect-IB carries out per second on one core, beside \
+        what: "inline 32 B WRITEs that the model of Connect-IB carries out per second on one core, compared with \
                what it says that the hardware does",
         unit: Unit::PerSecond,
         limit: Limit::ItselfAtLeast(2e6),
@@ -25,7 +25,7 @@ pub(crate) const ROWS: &[Bound] = &[
     },
     Bound {
         name: "model, quick study",
-        what: "time of `adverb study --device model:connect_ib --profile quick` on two cores, beside its \
+        what: "time of `adverb study --device model:connect_ib --profile quick` on two cores, compared with its \
                CPU time",
         unit: Unit::Seconds,
         limit: Limit::Itself(30.0),

@@ -31,7 +31,7 @@ pub(crate) const ROWS: &[Bound] = &[
         needs: "",
     },
     Bound {
-        name: "TCP, stream, 1 MiB, beside iperf3",
+        name: "TCP, stream, 1 MiB, compared with iperf3",
         what: "bytes per second of the same blast with sockets that sleep (`--completion event`) over those \
                of one TCP stream of iperf3 on the loopback device",
         unit: Unit::BytesPerSecond,

@@ -10,7 +10,7 @@ pub(crate) const ROWS: &[Bound] = &[
     Bound {
         name: "transport, write, 64 B",
         what: "messages per second of CPU time, WRITEs of 64 B over RC from the post to the completion, with \
-               the ICRC made and checked, beside the same without it",
+               the ICRC made and checked, compared with the same without it",
         unit: Unit::PerSecond,
         limit: MESSAGES,
         measure: Measure::Rounds(|s| link::messages(s.cores[0], Verb::Write).map(Some)),

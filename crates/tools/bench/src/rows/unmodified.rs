@@ -18,7 +18,7 @@ pub(crate) const ROWS: &[Bound] = &[
                UCX_TLS=posix,self",
         unit: Unit::Nanoseconds,
         limit: Limit::AtMost(2.0),
-        measure: Measure::Rounds(|s| beside_tag_latency(s, "ib_write_lat")),
+        measure: Measure::Rounds(|s| against_tag_latency(s, "ib_write_lat")),
         needs: NEEDS,
     },
     Bound {
@@ -26,7 +26,7 @@ pub(crate) const ROWS: &[Bound] = &[
         what: "the same of `ib_send_lat -s 8`",
         unit: Unit::Nanoseconds,
         limit: Limit::AtMost(3.0),
-        measure: Measure::Rounds(|s| beside_tag_latency(s, "ib_send_lat")),
+        measure: Measure::Rounds(|s| against_tag_latency(s, "ib_send_lat")),
         needs: NEEDS,
     },
     Bound {
@@ -77,7 +77,9 @@ pub(crate) const ROWS: &[Bound] = &[
                --address`), over that of `adverb ping --op send --size 64` between the same addresses",
         unit: Unit::Nanoseconds,
         limit: Limit::AtMost(1.3),
-        measure: Measure::Rounds(|s| beside_own_ping(s, "ib_send_lat", "ping --op send --size 64")),
+        measure: Measure::Rounds(|s| {
+            against_own_ping(s, "ib_send_lat", "ping --op send --size 64")
+        }),
         needs: NEEDS,
     },
     Bound {
@@ -86,7 +88,7 @@ pub(crate) const ROWS: &[Bound] = &[
         unit: Unit::Nanoseconds,
         limit: Limit::AtMost(1.3),
         measure: Measure::Rounds(|s| {
-            beside_own_ping(s, "ib_write_lat", "ping --op write --size 64")
+            against_own_ping(s, "ib_write_lat", "ping --op write --size 64")
         }),
         needs: NEEDS,
     },
@@ -122,7 +124,7 @@ fn bandwidth(
     is_installed(program).then(run).transpose()
 }
 
-fn beside_tag_latency(setting: &Setting, program: &str) -> Result<Option<Pair>> {
+fn against_tag_latency(setting: &Setting, program: &str) -> Result<Option<Pair>> {
     if !is_installed(program) {
         return Ok(None);
     }
@@ -132,7 +134,7 @@ fn beside_tag_latency(setting: &Setting, program: &str) -> Result<Option<Pair>> 
     Ok(reference.map(|reference| (ours.median() * 1e3, reference)))
 }
 
-fn beside_own_ping(setting: &Setting, program: &str, ping: &str) -> Result<Option<Pair>> {
+fn against_own_ping(setting: &Setting, program: &str, ping: &str) -> Result<Option<Pair>> {
     if !is_installed(program) {
         return Ok(None);
     }
