@@ -1,20 +1,15 @@
 //! The port of this process: its shared file, its tables, its objects and its peers.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, Weak};
 
-use adverb_verbs::{
-    AsyncEvent, CreateError, Gid, OpenError, PathMtu, Qpn, SrqId, open_files_remedy,
-};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use adverb_verbs::{AsyncEvent, CreateError, Gid, OpenError, PathMtu, SrqId, open_files_remedy};
 use spin::mutex::SpinMutex;
 
 use crate::shm::arena::Arena;
@@ -24,16 +19,21 @@ use crate::shm::fork::{Process, Withheld};
 use crate::shm::indices::Indices;
 use crate::shm::layout::{
     self, ACTIVE_MTU, CqEntry, FIRST_QP, Header, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ, MrEntry,
-    OwnerRequestEntry, QpEntry, SrqEntry, slot_of,
+    OwnerRequestEntry, QpEntry, SrqEntry,
 };
 use crate::shm::null_space::NullRegions;
-use crate::shm::peer::{Peer, PeerError, pid_namespace};
-use crate::shm::quiesce;
+use crate::shm::peer::{Peer, pid_namespace};
 use crate::shm::regions::{LocalRegion, RegionTable, Windows};
 use crate::shm::segment::{Mapping, Population, Table, Tables, reserve};
 use crate::shm::sync::lock;
 use crate::shm::tasks::{Tasks, Wake};
 use crate::udp::{self, Bound, Progress, Udp, UdpAddress};
+
+mod events;
+mod peers;
+
+use events::AsyncEvents;
+pub(crate) use peers::SenderWatch;
 
 /// A queue pair, as its port and the engine see it.
 pub(crate) trait PortQp: fmt::Debug + Send + Sync {
@@ -111,10 +111,7 @@ pub(crate) struct Port {
     /// Locked before the regions.
     pub(crate) windows: Mutex<Windows>,
     pub(crate) srqs: Mutex<HashMap<u32, Weak<dyn PortSrq>>>,
-    /// Asynchronous events that were not polled yet, except limits of shared receive queues.
-    async_events: Mutex<VecDeque<AsyncEvent>>,
-    /// Set if a program waits for asynchronous events at a descriptor.
-    event_bell: OnceLock<EventBell>,
+    events: AsyncEvents,
     peers: Mutex<HashMap<u32, Arc<Peer>>>,
     /// Operations that had not ended when their queue pair was destroyed: the peer, and the index of its queue pair.
     unended: Mutex<Vec<(Arc<Peer>, u32)>>,
@@ -136,14 +133,6 @@ pub(crate) struct Port {
     /// How tests reach private memory of this process.
     #[cfg(feature = "testing")]
     pub(crate) private_reach: std::sync::OnceLock<PrivateReach>,
-}
-
-/// A pair of sockets, through which a byte passes for each asynchronous event.
-#[derive(Debug)]
-struct EventBell {
-    write: OwnedFd,
-    /// The descriptor that the program has, too.
-    read: OwnedFd,
 }
 
 /// How private memory is reached from this process: for tests, as if it were in another process.
@@ -245,8 +234,7 @@ impl Port {
             null_regions: NullRegions::default(),
             windows: Mutex::default(),
             srqs: Mutex::default(),
-            async_events: Mutex::default(),
-            event_bell: OnceLock::new(),
+            events: AsyncEvents::default(),
             peers: Mutex::default(),
             unended: Mutex::default(),
             pending: SpinMutex::default(),
@@ -355,44 +343,6 @@ impl Port {
         }
     }
 
-    /// Returns the peer that has `qpn`, and maps it at first use.
-    pub(crate) fn peer_of(&self, qpn: Qpn) -> Result<Arc<Peer>, PeerError> {
-        let slot = slot_of(qpn);
-        let mut peers = lock(&self.peers);
-        let is_usable = |peer: &&Arc<Peer>| !peer.is_dead() && !peer.has_left();
-        if let Some(peer) = peers.get(&slot).filter(is_usable) {
-            return Ok(peer.clone());
-        }
-        let peer = Arc::new(self.open_peer(slot)?);
-        peers.insert(slot, peer.clone());
-        drop(peers);
-        self.wake.wake(); // the engine has to watch for its death
-        Ok(peer)
-    }
-
-    fn open_peer(&self, slot: u32) -> Result<Peer, PeerError> {
-        #[cfg_attr(not(feature = "testing"), expect(unused_mut))]
-        let mut peer = Peer::open(&self.dir, slot)?;
-        #[cfg(feature = "testing")]
-        if let Some(reach) = self.private_reach.get() {
-            peer.is_other_process |= *reach != PrivateReach::Directly;
-            peer.refuses_copies = AtomicBool::new(*reach == PrivateReach::ByOwner);
-        }
-        Ok(peer)
-    }
-
-    /// Returns the peer in `slot`, whose epoch is `epoch`.
-    pub(crate) fn peer_with_epoch(&self, slot: u32, epoch: u64) -> Result<Arc<Peer>, SenderWatch> {
-        let known = || lock(&self.peers).get(&slot).cloned();
-        let is_it = |peer: &Arc<Peer>| peer.epoch == epoch;
-        if let Some(peer) = known().filter(is_it) {
-            return Ok(peer);
-        }
-        let watch = self.watch_sender(slot, epoch);
-        self.wake.wake(); // the engine has to watch for its death
-        known().filter(is_it).ok_or(watch)
-    }
-
     /// Whether this process inherited the port by a fork. Then it must not change anything that the owner shares.
     pub(crate) fn is_inherited(&self) -> bool {
         self.process.is_parent()
@@ -438,132 +388,14 @@ impl Port {
         (epoch != 0).then_some(epoch)
     }
 
-    /// Makes the engine watch for the death of the owner of `slot`, which had `epoch` when it announced that it
-    /// sends datagrams to this port.
-    pub(crate) fn watch_sender(&self, slot: u32, epoch: u64) -> SenderWatch {
-        let mut peers = lock(&self.peers);
-        let is_other = |peer: &&Arc<Peer>| !peer.is_dead() && !peer.has_left();
-        match peers.get(&slot).filter(is_other) {
-            Some(peer) if peer.epoch == epoch => SenderWatch::Begun,
-            // An earlier owner of the slot, whose death the engine is about to notice.
-            Some(_) => SenderWatch::NotYet,
-            None => match self.open_peer(slot) {
-                Ok(peer) if peer.epoch == epoch => {
-                    peers.insert(slot, Arc::new(peer));
-                    SenderWatch::Begun
-                }
-                // It may live: if its death went unnoticed, cells would be lost; if it were taken for dead, they would
-                // be used twice.
-                Err(PeerError::Watch { .. } | PeerError::System { .. }) => SenderWatch::NotYet,
-                _ => SenderWatch::Dead,
-            },
-        }
-    }
-
     /// Reclaims the cells that dead senders held in the receive queues for datagrams.
     pub(crate) fn reclaim_datagrams(&self, is_dead: impl Fn(Holder) -> bool) {
         let qps = self.queue_pairs();
         qps.iter().for_each(|qp| qp.reclaim_datagrams(&is_dead));
     }
 
-    pub(crate) fn peers(&self) -> Vec<Arc<Peer>> {
-        lock(&self.peers).values().cloned().collect()
-    }
-
-    pub(crate) fn forget_peer(&self, peer: &Arc<Peer>) {
-        let mut peers = lock(&self.peers);
-        if peers.get(&peer.slot).is_some_and(|p| Arc::ptr_eq(p, peer)) {
-            peers.remove(&peer.slot);
-        }
-    }
-
     pub(crate) fn queue_pairs(&self) -> Vec<Arc<dyn PortQp>> {
         lock(&self.qps).values().cloned().collect()
-    }
-
-    /// Adds an asynchronous event.
-    pub(crate) fn report(&self, event: AsyncEvent) {
-        lock(&self.async_events).push_back(event);
-        if let Some(bell) = self.event_bell.get() {
-            // If the socket is full, its other end is readable anyway.
-            let _ = rustix::net::send(&bell.write, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-        }
-    }
-
-    /// Returns a descriptor from which a byte can be read for each asynchronous event.
-    pub(crate) fn open_async_events(&self) -> io::Result<OwnedFd> {
-        let flags = SocketFlags::CLOEXEC;
-        let (read, write) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let of_program = read.try_clone()?;
-        self.event_bell
-            .set(EventBell { write, read })
-            .map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
-        self.wake.wake();
-        Ok(of_program)
-    }
-
-    /// Reports limits of shared receive queues that were reached. Returns whether it has to be called again, because
-    /// a limit is armed: requesters write it to shared memory, and do not wake this process.
-    pub(crate) fn report_limits(&self) -> bool {
-        if self.event_bell.get().is_none() {
-            return false;
-        }
-        let srqs = self.shared_queues();
-        srqs.iter().for_each(|srq| srq.take_datagrams());
-        for event in srqs.iter().filter_map(|srq| srq.take_limit_event()) {
-            self.report(event);
-        }
-        srqs.iter().any(|srq| srq.has_limit())
-    }
-
-    fn shared_queues(&self) -> Vec<Arc<dyn PortSrq>> {
-        let srqs = lock(&self.srqs);
-        srqs.values().filter_map(Weak::upgrade).collect()
-    }
-
-    /// Takes the oldest asynchronous event. Whether a shared receive queue's limit was reached is in the
-    /// queue's shared memory, where requesters write it.
-    pub(crate) fn async_event(&self) -> Option<AsyncEvent> {
-        if let Some(event) = lock(&self.async_events).pop_front() {
-            return Some(event);
-        }
-        let srqs = self.shared_queues();
-        srqs.iter().for_each(|srq| srq.take_datagrams());
-        srqs.iter().find_map(|srq| srq.take_limit_event())
-    }
-
-    /// Removes the asynchronous events of an object that is being destroyed.
-    pub(crate) fn forget(&self, is_of: impl Fn(AsyncEvent) -> bool) {
-        let mut events = lock(&self.async_events);
-        let before = events.len();
-        events.retain(|event| !is_of(*event));
-        if let Some(bell) = self.event_bell.get() {
-            for _ in events.len()..before {
-                // The program may have taken the byte; then it waits for the next one.
-                let _ = rustix::net::recv(&bell.read, &mut [0_u8], RecvFlags::DONTWAIT);
-            }
-        }
-    }
-
-    /// Waits until all operations of peers that began before this call have ended. Returns false if one does
-    /// not end within `timeout`. A stopped peer ends its operation when it continues, or dies.
-    pub(crate) fn quiesce_peers(&self, timeout: Duration) -> bool {
-        let qps = self.queue_pairs();
-        quiesce::barrier();
-        let mut peers: Vec<_> = qps.iter().filter_map(|qp| qp.connected_peer()).collect();
-        // A queue pair that is being destroyed adds its operation here before it forgets its peer.
-        peers.extend(lock(&self.unended).iter().cloned());
-        let has_ended = |(peer, index): &(Arc<Peer>, u32)| peer.wait_idle(*index, timeout);
-        let have_ended = peers.iter().all(has_ended);
-        if have_ended {
-            lock(&self.unended).retain(|(peer, index)| !peer.wait_idle(*index, Duration::ZERO));
-        }
-        have_ended
-    }
-
-    /// Records an operation that has not ended, though its queue pair is destroyed.
-    pub(crate) fn note_unended(&self, operation: (Arc<Peer>, u32)) {
-        lock(&self.unended).push(operation);
     }
 
     /// Returns the MTU, which is also the maximum size of a datagram.
@@ -665,17 +497,6 @@ impl Drop for Port {
             self.release();
         }
     }
-}
-
-/// The outcome of [`Port::watch_sender`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SenderWatch {
-    /// The engine will notice its death.
-    Begun,
-    /// It is dead.
-    Dead,
-    /// Try again after the death of the slot's earlier owner, or when the process can be watched.
-    NotYet,
 }
 
 /// An entry of one of the port file's tables.

@@ -1,0 +1,121 @@
+//! The peers of a port: the other ports that this process has mapped.
+
+use std::sync::Arc;
+#[cfg(feature = "testing")]
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use adverb_verbs::Qpn;
+
+use super::Port;
+#[cfg(feature = "testing")]
+use super::PrivateReach;
+use crate::shm::layout::slot_of;
+use crate::shm::peer::{Peer, PeerError};
+use crate::shm::quiesce;
+use crate::shm::sync::lock;
+
+/// The outcome of [`Port::watch_sender`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SenderWatch {
+    /// The engine will notice its death.
+    Begun,
+    /// It is dead.
+    Dead,
+    /// Try again after the death of the slot's earlier owner, or when the process can be watched.
+    NotYet,
+}
+
+impl Port {
+    /// Returns the peer that has `qpn`, and maps it at first use.
+    pub(crate) fn peer_of(&self, qpn: Qpn) -> Result<Arc<Peer>, PeerError> {
+        let slot = slot_of(qpn);
+        let mut peers = lock(&self.peers);
+        let is_usable = |peer: &&Arc<Peer>| !peer.is_dead() && !peer.has_left();
+        if let Some(peer) = peers.get(&slot).filter(is_usable) {
+            return Ok(peer.clone());
+        }
+        let peer = Arc::new(self.open_peer(slot)?);
+        peers.insert(slot, peer.clone());
+        drop(peers);
+        self.wake.wake(); // the engine has to watch for its death
+        Ok(peer)
+    }
+
+    fn open_peer(&self, slot: u32) -> Result<Peer, PeerError> {
+        #[cfg_attr(not(feature = "testing"), expect(unused_mut))]
+        let mut peer = Peer::open(&self.dir, slot)?;
+        #[cfg(feature = "testing")]
+        if let Some(reach) = self.private_reach.get() {
+            peer.is_other_process |= *reach != PrivateReach::Directly;
+            peer.refuses_copies = AtomicBool::new(*reach == PrivateReach::ByOwner);
+        }
+        Ok(peer)
+    }
+
+    /// Returns the peer in `slot`, whose epoch is `epoch`.
+    pub(crate) fn peer_with_epoch(&self, slot: u32, epoch: u64) -> Result<Arc<Peer>, SenderWatch> {
+        let known = || lock(&self.peers).get(&slot).cloned();
+        let is_it = |peer: &Arc<Peer>| peer.epoch == epoch;
+        if let Some(peer) = known().filter(is_it) {
+            return Ok(peer);
+        }
+        let watch = self.watch_sender(slot, epoch);
+        self.wake.wake(); // the engine has to watch for its death
+        known().filter(is_it).ok_or(watch)
+    }
+
+    /// Makes the engine watch for the death of the owner of `slot`, which had `epoch` when it announced that it
+    /// sends datagrams to this port.
+    pub(crate) fn watch_sender(&self, slot: u32, epoch: u64) -> SenderWatch {
+        let mut peers = lock(&self.peers);
+        let is_other = |peer: &&Arc<Peer>| !peer.is_dead() && !peer.has_left();
+        match peers.get(&slot).filter(is_other) {
+            Some(peer) if peer.epoch == epoch => SenderWatch::Begun,
+            // An earlier owner of the slot, whose death the engine is about to notice.
+            Some(_) => SenderWatch::NotYet,
+            None => match self.open_peer(slot) {
+                Ok(peer) if peer.epoch == epoch => {
+                    peers.insert(slot, Arc::new(peer));
+                    SenderWatch::Begun
+                }
+                // It may live: if its death went unnoticed, cells would be lost; if it were taken for dead, they would
+                // be used twice.
+                Err(PeerError::Watch { .. } | PeerError::System { .. }) => SenderWatch::NotYet,
+                _ => SenderWatch::Dead,
+            },
+        }
+    }
+
+    pub(crate) fn peers(&self) -> Vec<Arc<Peer>> {
+        lock(&self.peers).values().cloned().collect()
+    }
+
+    pub(crate) fn forget_peer(&self, peer: &Arc<Peer>) {
+        let mut peers = lock(&self.peers);
+        if peers.get(&peer.slot).is_some_and(|p| Arc::ptr_eq(p, peer)) {
+            peers.remove(&peer.slot);
+        }
+    }
+
+    /// Waits until all operations of peers that began before this call have ended. Returns false if one does
+    /// not end within `timeout`. A stopped peer ends its operation when it continues, or dies.
+    pub(crate) fn quiesce_peers(&self, timeout: Duration) -> bool {
+        let qps = self.queue_pairs();
+        quiesce::barrier();
+        let mut peers: Vec<_> = qps.iter().filter_map(|qp| qp.connected_peer()).collect();
+        // A queue pair that is being destroyed adds its operation here before it forgets its peer.
+        peers.extend(lock(&self.unended).iter().cloned());
+        let has_ended = |(peer, index): &(Arc<Peer>, u32)| peer.wait_idle(*index, timeout);
+        let have_ended = peers.iter().all(has_ended);
+        if have_ended {
+            lock(&self.unended).retain(|(peer, index)| !peer.wait_idle(*index, Duration::ZERO));
+        }
+        have_ended
+    }
+
+    /// Records an operation that has not ended, though its queue pair is destroyed.
+    pub(crate) fn note_unended(&self, operation: (Arc<Peer>, u32)) {
+        lock(&self.unended).push(operation);
+    }
+}
