@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{NotShared, STATE, fail, is_shared_mapping, maps, threads};
+use super::exchange::{fail, is_shared_mapping};
+use super::{NotShared, STATE, maps, threads};
 
 /// How long a parent waits for a child that neither ends nor goes on (it is stopped).
 const TIMEOUT: Duration = Duration::from_secs(60);
