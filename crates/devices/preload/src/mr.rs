@@ -57,6 +57,17 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// Memory of the program.
+    fn new((addr, length): (*mut c_void, usize), iova: u64, access: u32) -> Self {
+        Memory {
+            addr,
+            shown: addr,
+            length,
+            iova,
+            access,
+        }
+    }
+
     /// Returns the access rights.
     fn rights(&self) -> Result<AccessFlags, Refusal> {
         let flags = self.access & !OPTIONAL & !WITHOUT_EFFECT & !IBV_ACCESS_ZERO_BASED;
@@ -139,13 +150,7 @@ unsafe extern "C" fn ibv_reg_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     forward!(pd => ibv_reg_mr(pd, addr, length, access));
-    let memory = Memory {
-        addr,
-        shown: addr,
-        length,
-        iova: addr.addr() as u64,
-        access: access as u32,
-    };
+    let memory = Memory::new((addr, length), addr.addr() as u64, access as u32);
     call::pointer("ibv_reg_mr", || memory.create(pd))
 }
 
@@ -158,13 +163,7 @@ unsafe extern "C" fn ibv_reg_mr_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     forward!(pd => ibv_reg_mr_iova(pd, addr, length, iova, access));
-    let memory = Memory {
-        addr,
-        shown: addr,
-        length,
-        iova,
-        access: access as u32,
-    };
+    let memory = Memory::new((addr, length), iova, access as u32);
     call::pointer("ibv_reg_mr_iova", || memory.create(pd))
 }
 
@@ -177,13 +176,7 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     access: c_uint,
 ) -> *mut ibv_mr {
     forward!(pd => ibv_reg_mr_iova2(pd, addr, length, iova, access));
-    let memory = Memory {
-        addr,
-        shown: addr,
-        length,
-        iova,
-        access,
-    };
+    let memory = Memory::new((addr, length), iova, access);
     call::pointer("ibv_reg_mr_iova2", || memory.create(pd))
 }
 
