@@ -141,7 +141,8 @@ impl Attached {
         self.ring.complete(self.next, arrival);
         if self.shared.is_none() {
             self.next += 1;
-            self.ring.prefetch(self.next);
+            // Not the next slot: its owner polls it, and would take the line back at once.
+            self.ring.prefetch(self.next + 1);
         }
     }
 }
