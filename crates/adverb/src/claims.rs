@@ -28,7 +28,7 @@ pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<()> {
     let pairs: Vec<PairRecord> = pair_records(&records);
     let pairs: Vec<&PairRecord> = pairs.iter().collect();
     let mut assessments: Vec<_> = asked(args)
-        .flat_map(|ledger| assess(ledger, &pairs))
+        .flat_map(|ledger| assess(ledger, &pairs, &records))
         .collect();
     for assessment in &mut assessments {
         assessment
@@ -89,14 +89,14 @@ fn refuse_other_studies(args: &ClaimsArgs, records: &[Record]) -> Result<(), Usa
         let figures = experiments.flat_map(|experiment| experiment.figures);
         figures.map(|figure| figure.spec.id).collect()
     };
-    // Records of a single `ping` or `blast` belong to no figure: they may be any cell.
+    // Records outside a study belong to no figure: those of `ping` and `blast` may be any cell.
     let can_be_asked = |record: &Record| {
         let is_shown = record
             .figures
             .iter()
             .any(|id| figures.contains(&id.as_str()));
-        let is_pair = ["ping", "blast"].contains(&record.program.as_str());
-        is_pair && (record.figures.is_empty() || is_shown)
+        let is_meant = asked(args).any(|ledger| ledger.is_about(&record.program));
+        is_meant && (record.figures.is_empty() || is_shown)
     };
     if records.iter().any(can_be_asked) {
         return Ok(());

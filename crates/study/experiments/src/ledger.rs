@@ -65,6 +65,8 @@ fn of_value(value: &toml_edit::Value) -> Value {
 mod tests {
     use std::collections::BTreeSet;
 
+    use adverb_report::claims::{Claim, Predicate};
+
     use super::*;
 
     #[test]
@@ -85,7 +87,9 @@ mod tests {
 
     #[test]
     fn every_claim_names_its_cells_and_has_one_range_at_most() {
-        for claim in ledgers().flat_map(|ledger| &ledger.claims) {
+        let claims = ledgers().flat_map(|ledger| &ledger.claims);
+        let is_of_cells = |claim: &&Claim| !matches!(claim.holds_if, Predicate::Records(_));
+        for claim in claims.filter(is_of_cells) {
             let own = claim.holds_if.series();
             let all = own.iter().map(|pick| claim.cells.with(pick));
             let all = all.chain(own.is_empty().then(|| claim.cells.clone()));

@@ -134,7 +134,8 @@ impl<'a> Report<'a> {
     /// Judges the claims of all studies on each device; except studies that the records do not concern.
     pub fn claims(&self) -> Vec<claims::Assessment<'static>> {
         let ledgers = self.chapters.iter().filter_map(|chapter| chapter.ledger);
-        let assessed = ledgers.flat_map(|ledger| claims::assess(ledger, &self.records));
+        let assessed =
+            ledgers.flat_map(|ledger| claims::assess(ledger, &self.records, self.others));
         assessed.filter(claims::Assessment::has_answers).collect()
     }
 

@@ -174,12 +174,7 @@ impl PairRecord {
     /// Returns whether a device behind libibverbs is software: the kernel's Soft-RoCE or siw, or the user-space NIC
     /// that `adverb run` loads.
     pub fn has_software_driver(&self) -> bool {
-        let driver = self.provenance.active.device.get("driver");
-        let is_software = |driver: &String| {
-            let names = ["rxe", "siw", "adverb"];
-            names.iter().any(|name| driver.contains(name))
-        };
-        self.device.kind == DeviceKind::Verbs && driver.is_some_and(is_software)
+        self.device.kind == DeviceKind::Verbs && self.provenance.has_software_driver()
     }
 
     /// Returns the link layer of the active side's port, as `adverb devices` prints it; `None` if it was not recorded.
@@ -602,6 +597,17 @@ pub struct Provenance {
     /// Where the passive side ran, if on another host.
     #[serde(default)]
     pub passive: Option<Site>,
+}
+
+impl Provenance {
+    /// Returns whether the driver of a device behind libibverbs is software.
+    pub fn has_software_driver(&self) -> bool {
+        let driver = self.active.device.get("driver");
+        driver.is_some_and(|driver| {
+            let names = ["rxe", "siw", "adverb"];
+            names.iter().any(|name| driver.contains(name))
+        })
+    }
 }
 
 /// A host and its device.

@@ -1,11 +1,11 @@
 //! Claims judged by made-up records: each condition, and each reason for having no answer.
 
 use adverb_experiments::{chapters, ledgers};
-use adverb_report::claims::{Answer, Ledger, assess};
+use adverb_report::claims::{Answer, Assessment, Ledger, assess};
 use adverb_report::{Meta, Report};
 use adverb_results::{
-    Completion, CpuTime, DeviceKind, LinkRate, Metrics, Opcode, PairRecord, Program,
-    RepetitionSample, Usage,
+    Completion, CpuTime, DeviceKind, DeviceRef, LinkRate, Metrics, Opcode, PairRecord, Program,
+    Record, RepetitionSample, Usage,
 };
 use adverb_units::{Bytes, Span};
 use adverb_workload::pair::{CellSpec, Request};
@@ -81,7 +81,7 @@ fn judged(records: &[PairRecord], claim: &Value) -> (Answer, String) {
     let ledger = json!({ "study": "s", "source": "S", "testbed": "cx", "claim": [claim] });
     let ledger: Ledger = serde_json::from_value(ledger).unwrap();
     let records: Vec<&PairRecord> = records.iter().collect();
-    let assessments = assess(&ledger, &records);
+    let assessments = assess(&ledger, &records, &[]);
     let judgement = &assessments[0].judgements[0];
     (judgement.answer, judgement.explanation())
 }
@@ -165,14 +165,16 @@ fn an_infiniband_device_is_compared_with_the_only_roce_device_of_its_kind() {
     let ledger: Ledger = serde_json::from_value(ledger).unwrap();
     let answers = |records: &[PairRecord]| {
         let records: Vec<&PairRecord> = records.iter().collect();
-        let judged = assess(&ledger, &records).into_iter().map(|assessment| {
-            let judgement = &assessment.judgements[0];
-            (
-                assessment.device.name.clone(),
-                judgement.answer,
-                judgement.why.clone(),
-            )
-        });
+        let judged = assess(&ledger, &records, &[])
+            .into_iter()
+            .map(|assessment| {
+                let judgement = &assessment.judgements[0];
+                (
+                    assessment.device.name.clone(),
+                    judgement.answer,
+                    judgement.why.clone(),
+                )
+            });
         judged.collect::<Vec<_>>()
     };
     let why = |name: &str, answer, why: &str| (name.to_owned(), answer, why.to_owned());
@@ -322,7 +324,7 @@ fn a_claim_without_its_cells_is_not_measured() {
     let few: Vec<PairRecord> = few.collect();
     let ledger = ledgers().next().unwrap();
     assert!(
-        assess(ledger, &few.iter().collect::<Vec<_>>()).is_empty(),
+        assess(ledger, &few.iter().collect::<Vec<_>>(), &[]).is_empty(),
         "too few messages"
     );
 }
@@ -401,7 +403,7 @@ fn each_device_is_judged_by_its_own_records() {
     let records = crate::common::on_both();
     let records: Vec<&PairRecord> = records.iter().collect();
     for ledger in ledgers() {
-        let devices = assess(ledger, &records);
+        let devices = assess(ledger, &records, &[]);
         let devices: Vec<String> = devices.iter().map(|a| a.device.to_string()).collect();
         assert_eq!(devices, ["soft", "model:connect_ib"]);
     }
@@ -439,4 +441,63 @@ fn a_report_has_a_chapter_about_the_claims_that_its_records_answer() {
         !page.contains("id=\"claims\""),
         "records of no study with claims"
     );
+}
+
+/// A record of `connect` on a device, whose set-up takes `ns`.
+fn connect(device: DeviceRef, params: Value, ns: f64) -> Record {
+    let mut record = Record::from(&records()[0]);
+    record.program = "connect".to_owned();
+    record.device = device;
+    record.params = serde_json::from_value(params).unwrap();
+    record.metrics =
+        serde_json::from_value(json!({ "active": { "setup_ns": { "p50": ns } } })).unwrap();
+    record
+}
+
+/// Claims were judged by records of `ping` and `blast` only.
+#[test]
+fn a_claim_is_judged_by_records_of_any_program() {
+    let (own, tcp) = (
+        crate::common::device(DeviceKind::Soft, "soft@10.0.0.1"),
+        crate::common::device(DeviceKind::Tcp, "tcp"),
+    );
+    let setup = |params: Value| json!({ "program": "connect", "params": params, "metric": "active.setup_ns.p50" });
+    let claim = json!({
+        "id": "c", "at": "Slide 1", "says": "So it is.",
+        "holds-if": { "records": {
+            "of": setup(json!({ "transport": "none", "size_bytes": 4096 })),
+            "to": setup(json!({ "transport": "tcp" })),
+            "is": { "least": 2.0 },
+        } },
+    });
+    let ledger = json!({ "study": "s", "source": "S", "testbed": "cx", "claim": [claim] });
+    let ledger: Ledger = serde_json::from_value(ledger).unwrap();
+    assert!(ledger.is_about("connect") && !ledger.is_about("ping"));
+    let judged = |records: &[Record]| {
+        let assessments = assess(&ledger, &[], records);
+        let of_device = |assessment: &Assessment<'_>| {
+            let judgement = &assessment.judgements[0];
+            (
+                assessment.device.name.clone(),
+                judgement.answer,
+                judgement.explanation(),
+            )
+        };
+        assessments.iter().map(of_device).collect::<Vec<_>>()
+    };
+    let mut records = vec![
+        connect(own.clone(), json!({ "size_bytes": 4096 }), 3000.0),
+        connect(own, json!({ "size_bytes": 65536 }), 1.0),
+    ];
+    let missing = "no record of active.setup_ns.p50 of connect transport=tcp".to_owned();
+    let not_yet = ("soft@10.0.0.1".to_owned(), Answer::NotMeasured, missing);
+    assert_eq!(judged(&records), [not_yet]);
+    records.push(connect(tcp, json!({ "transport": "tcp" }), 1000.0));
+    let holds = (Answer::Holds, "3.00× (3.00 µs against 1.00 µs)".to_owned());
+    let tcp = (Answer::CannotTell, "the claim is about RDMA".to_owned());
+    let expected = [("soft@10.0.0.1", holds), ("tcp", tcp)];
+    let expected = expected.map(|(device, (answer, why))| (device.to_owned(), answer, why));
+    assert_eq!(judged(&records), expected);
+    records[2].metrics = records[0].metrics.clone();
+    assert_eq!(judged(&records)[0].1, Answer::Fails);
 }

@@ -5,19 +5,23 @@
 
 mod pick;
 mod predicate;
+mod reading;
 mod words;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use adverb_results::{DeviceKind, DeviceRef, PairRecord};
+use adverb_results::{DeviceKind, DeviceRef, PairRecord, Provenance, Record};
 use serde::{Deserialize, Serialize};
 
 pub use pick::{Link, ParsePlacesError, Pick, Places};
 pub use predicate::{Bounds, Predicate, Value};
+pub use reading::Reading;
 pub use words::markdown;
 
 use crate::cells::Cells;
 use crate::format;
+use predicate::Check;
 
 /// The claims of one study.
 #[derive(Debug, Deserialize, Serialize)]
@@ -32,6 +36,17 @@ pub struct Ledger {
     /// The claims, in the order of the study's figures.
     #[serde(rename = "claim")]
     pub claims: Vec<Claim>,
+}
+
+impl Ledger {
+    /// Returns whether a claim is about records of this program.
+    pub fn is_about(&self, program: &str) -> bool {
+        let mut conditions = self.claims.iter().map(|claim| &claim.holds_if);
+        conditions.any(|condition| match condition {
+            Predicate::Records(reading) => reading.is_about(program),
+            _ => ["ping", "blast"].contains(&program),
+        })
+    }
 }
 
 /// A statement of a study that records can support or contradict.
@@ -53,9 +68,11 @@ pub struct Claim {
     /// What it is about, as far as not every device has it.
     #[serde(default)]
     pub about: Vec<Aspect>,
-    /// Parameters of the cells that it needs, as far as all have them.
+    /// Parameters of the cells of `ping` and `blast` that it needs, as far as all have them.
+    #[serde(default)]
     pub cells: Pick,
-    /// The quantity that the condition is about.
+    /// The quantity of those cells that the condition is about.
+    #[serde(default)]
     pub value: Value,
     /// The condition under which it holds.
     pub holds_if: Predicate,
@@ -117,11 +134,11 @@ enum Class {
 }
 
 impl Class {
-    fn of(record: &PairRecord) -> Self {
-        match record.device.kind {
-            DeviceKind::Soft if record.device.has_udp_port() => Class::Software,
+    fn of((device, provenance): (&DeviceRef, &Provenance)) -> Self {
+        match device.kind {
+            DeviceKind::Soft if device.has_udp_port() => Class::Software,
             DeviceKind::Soft => Class::SharedMemory,
-            DeviceKind::Verbs if record.has_software_driver() => Class::Software,
+            DeviceKind::Verbs if provenance.has_software_driver() => Class::Software,
             DeviceKind::Verbs => Class::Hardware,
             DeviceKind::Model => Class::Model,
             DeviceKind::Tcp => Class::Tcp,
@@ -131,9 +148,8 @@ impl Class {
 
 impl Aspect {
     /// Returns why a device cannot answer; `None` if it can.
-    fn obstacle(self, record: &PairRecord, testbed: &str) -> Option<String> {
-        let class = Class::of(record);
-        let is_other = class == Class::Model && record.device.name != testbed;
+    fn obstacle(self, class: Class, device: &DeviceRef, testbed: &str) -> Option<String> {
+        let is_other = class == Class::Model && device.name != testbed;
         match (self, class) {
             (Aspect::Nic, Class::SharedMemory | Class::Software) => {
                 Some("this device has no NIC that fetches work requests and payload by DMA".into())
@@ -162,8 +178,8 @@ impl Aspect {
     }
 
     /// Returns why a claim holds without any measurement; `None` if it may fail.
-    fn tautology(self, record: &PairRecord) -> Option<&'static str> {
-        match (self, Class::of(record)) {
+    fn tautology(self, class: Class) -> Option<&'static str> {
+        match (self, class) {
             (Aspect::Offload, Class::Model) => Some("the model runs no program there"),
             (Aspect::Fitted, Class::Model) => Some("a parameter of the model is fitted to it"),
             (Aspect::Polling, Class::Model) => Some("a modelled CPU polls without a pause"),
@@ -281,31 +297,55 @@ impl Assessment<'_> {
     }
 }
 
-/// Judges the claims of a study on each device that has records.
-pub fn assess<'l>(ledger: &'l Ledger, records: &[&PairRecord]) -> Vec<Assessment<'l>> {
+/// Judges the claims of a study on each device that has records: cells of `ping` and `blast`, and records of any
+/// program.
+pub fn assess<'l>(
+    ledger: &'l Ledger,
+    records: &[&PairRecord],
+    any: &[Record],
+) -> Vec<Assessment<'l>> {
     let has_enough = |record: &PairRecord| record.metrics.as_ref().is_some_and(|m| !m.few_messages);
     let cells = Cells::of(records).filter(has_enough);
-    let devices = cells.devices().into_iter();
-    let assessments = devices.map(|device| {
-        let own = cells.filter(|r| r.device == *device);
+    let of_cells = cells
+        .iter()
+        .map(|c| (&c.record.device, &c.record.provenance));
+    let of_any = any.iter().filter(|record| record.is_ok());
+    let of_any = of_any.map(|record| (&record.device, &record.provenance));
+    let devices: BTreeMap<&DeviceRef, &Provenance> = of_cells.chain(of_any).collect();
+    let assessments = devices.into_iter().map(|(device, provenance)| {
+        let evidence = Evidence {
+            device,
+            class: Class::of((device, provenance)),
+            own: cells.filter(|r| r.device == *device),
+            all: &cells,
+            any,
+        };
         let claims = ledger.claims.iter();
         Assessment {
             ledger,
             device: device.clone(),
             judgements: claims
-                .map(|claim| judge(claim, &ledger.testbed, (&own, &cells)))
+                .map(|claim| judge(claim, &ledger.testbed, &evidence))
                 .collect(),
         }
     });
     assessments.collect()
 }
 
-/// Judges a claim by the cells of one device, of which there is at least one. `all` has the cells of all devices.
-fn judge<'l>(
-    claim: &'l Claim,
-    testbed: &str,
-    (cells, all): (&Cells<'_>, &Cells<'_>),
-) -> Judgement<'l> {
+/// The records by which the claims are judged on one device.
+struct Evidence<'a> {
+    device: &'a DeviceRef,
+    class: Class,
+    /// Cells of the device.
+    own: Cells<'a>,
+    /// Cells of all devices.
+    all: &'a Cells<'a>,
+    /// Records of any program on all devices.
+    any: &'a [Record],
+}
+
+/// Judges a claim on one device.
+fn judge<'l>(claim: &'l Claim, testbed: &str, evidence: &Evidence<'_>) -> Judgement<'l> {
     let judged = |answer, why| Judgement {
         claim,
         answer,
@@ -313,47 +353,63 @@ fn judge<'l>(
         by_construction: None,
         cause: None,
     };
-    let Some(record) = cells.iter().next().map(|cell| cell.record) else {
-        return judged(Answer::NotMeasured, "no cell was measured".to_owned());
-    };
-    if Class::of(record) == Class::Tcp {
+    let (class, device) = (evidence.class, evidence.device);
+    if class == Class::Tcp {
         return judged(Answer::CannotTell, "the claim is about RDMA".to_owned());
     }
     let mut obstacles = claim
         .about
         .iter()
-        .filter_map(|a| a.obstacle(record, testbed));
+        .filter_map(|a| a.obstacle(class, device, testbed));
     if let Some(reason) = obstacles.next() {
         return judged(Answer::CannotTell, reason);
     }
-    let cells = match claim.compares_links() {
-        true => with_roce(record, cells, all),
-        false => Ok(cells.clone()),
+    let checks = match &claim.holds_if {
+        Predicate::Records(reading) => {
+            let checks = reading.checks(device, evidence.any);
+            checks.map_err(|missing| (Answer::NotMeasured, missing))
+        }
+        condition => of_cells(claim, condition, evidence),
     };
-    let cells = match cells {
-        Ok(cells) => cells,
-        Err((answer, reason)) => return judged(answer, reason),
-    };
-    let checks = match claim.holds_if.checks(claim.value, &claim.cells, &cells) {
+    let checks = match checks {
         Ok(checks) => checks,
-        Err(missing) => return judged(Answer::NotMeasured, missing),
+        Err((answer, reason)) => return judged(answer, reason),
     };
     let (good, bad): (Vec<_>, Vec<_>) = checks.iter().partition(|check| check.is_true);
     let shown = if bad.is_empty() { &good } else { &bad };
     let figures = shown.iter().map(|check| check.figures.as_str());
     let why = abridged(&figures.collect::<Vec<_>>());
     if bad.is_empty() {
-        let by_construction = claim.about.iter().find_map(|a| a.tautology(record));
+        let by_construction = claim.about.iter().find_map(|a| a.tautology(class));
         return Judgement {
             by_construction,
             ..judged(Answer::Holds, why)
         };
     }
-    let is_model = record.device.kind == DeviceKind::Model;
     Judgement {
-        cause: claim.model.as_deref().filter(|_| is_model),
+        cause: claim.model.as_deref().filter(|_| class == Class::Model),
         ..judged(Answer::Fails, why)
     }
+}
+
+/// Checks a condition on cells of `ping` and `blast`.
+///
+/// # Errors
+/// The answer without such cells, and the reason.
+fn of_cells(
+    claim: &Claim,
+    condition: &Predicate,
+    Evidence { own, all, .. }: &Evidence<'_>,
+) -> Result<Vec<Check>, (Answer, String)> {
+    let Some(first) = own.iter().next() else {
+        return Err((Answer::NotMeasured, "no cell was measured".to_owned()));
+    };
+    let cells = match claim.compares_links() {
+        true => with_roce(first.record, own, all)?,
+        false => own.clone(),
+    };
+    let checks = condition.checks(claim.value, &claim.cells, &cells);
+    checks.map_err(|missing| (Answer::NotMeasured, missing))
 }
 
 /// Returns the cells of an InfiniBand device and of the only RoCE device of the same kind.

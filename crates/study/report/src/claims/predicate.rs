@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::factor;
 use super::pick::{Pick, Places};
+use super::reading::Reading;
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 
@@ -14,10 +15,11 @@ use crate::format;
 const EQUAL: f64 = 1.02;
 
 /// A quantity of a cell, its median over the repetitions if each repetition has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Value {
     /// Mean one-way time, or time per message, in ns.
+    #[default]
     OneWay,
     /// Mean time of a round, in ns.
     RoundTrip,
@@ -153,6 +155,8 @@ pub enum Predicate {
         /// First place from which on it must not be smaller.
         from: Places,
     },
+    /// A metric of records of any program, or its ratio to another one, is within bounds.
+    Records(Reading),
 }
 
 /// The least and the largest value of an interval; a missing one is not checked.
@@ -168,11 +172,19 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    fn contains(self, value: f64) -> bool {
+    /// Returns the bounds of a value whose ratio to `value` has these bounds.
+    pub(super) fn times(self, value: f64) -> Self {
+        Bounds {
+            least: self.least.map(|least| least * value),
+            most: self.most.map(|most| most * value),
+        }
+    }
+
+    pub(super) fn contains(self, value: f64) -> bool {
         self.least.is_none_or(|least| value >= least) && self.most.is_none_or(|most| value <= most)
     }
 
-    fn words(self, show: impl Fn(f64) -> String) -> String {
+    pub(super) fn words(self, show: impl Fn(f64) -> String) -> String {
         match (self.least, self.most) {
             (Some(least), Some(most)) => format!("from {} to {}", show(least), show(most)),
             (Some(least), None) => format!("≥ {}", show(least)),
@@ -201,7 +213,10 @@ impl Predicate {
     /// Returns the series that it compares; empty if the claim's own cells are the only one.
     pub fn series(&self) -> Vec<&Pick> {
         match self {
-            Predicate::Within(_) | Predicate::Flat(_) | Predicate::Growth(_) => Vec::new(),
+            Predicate::Within(_)
+            | Predicate::Flat(_)
+            | Predicate::Growth(_)
+            | Predicate::Records(_) => Vec::new(),
             Predicate::Ratio { of, to, .. }
             | Predicate::Difference { of, to, .. }
             | Predicate::Crossover { of, to, .. } => vec![of, to],
@@ -298,6 +313,7 @@ impl Predicate {
                 }
             }
             Predicate::Order(ranks) => in_order(value, ranks, point),
+            Predicate::Records(_) => unreachable!("it is not about cells"),
             Predicate::Crossover { up_to, .. } => Check {
                 is_true: (values[0] * EQUAL <= values[1]) == up_to.reaches(*at),
                 figures: against(value, values, place),
@@ -437,6 +453,7 @@ impl Predicate {
                 let [up_to, from] = [up_to, from].map(|places| places.words(format::size));
                 format!("{name}: ({of}) < ({to}) up to {up_to}, not from {from} on")
             }
+            Predicate::Records(reading) => reading.words(),
         }
     }
 }

@@ -26,6 +26,24 @@ figure has to show if the source named there is right. Parameters that a conditi
 own rate. A claim that compares InfiniBand with RoCE needs records of two devices of one kind, and is judged on the
 InfiniBand device.
 
+A condition `METRIC of PROGRAM PARAMETER=VALUE …` is about records of any program in the folder: the metric that the
+record has under this path of names. `none` means that the record does not have the parameter, `tcp` as the transport
+also means records of the device `tcp`. Every record that one side names is compared with every one that the other side
+names; other parameters may have any value. These commands write what the claims need, here for a model (`soft@ADDR` and
+`verbs:NAME` have `--device tcp` instead of `--over tcp`), in the folder of the study:
+
+```console
+adverb study --study russell --device DEVICE --out DIR
+adverb connect --size 4K,16M --device DEVICE --out DIR --resume
+adverb connect --rnr-retry 5 --device DEVICE --out DIR --resume
+adverb connect --over tcp --device DEVICE --out DIR --resume
+adverb mcast --receives 1,64 --device DEVICE --out DIR --resume
+adverb ping --op send --over tcp --device DEVICE --out DIR --resume
+adverb ping --op send --over tcp --completion event --device DEVICE --out DIR --resume
+adverb blast --op send --size 1M --completion event --device DEVICE --out DIR --resume
+adverb blast --op send --size 1M --completion event --over tcp --device DEVICE --out DIR --resume
+```
+
 What a claim is *about* decides which devices can answer it:
 
 | about | which devices cannot tell, and what holds by construction |

@@ -1,0 +1,144 @@
+//! Conditions on metrics of records of any program.
+
+use std::fmt;
+
+use adverb_results::{DeviceKind, DeviceRef, Record, Values, word};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::factor;
+use super::predicate::{Bounds, Check};
+use crate::format;
+
+/// A metric, or its ratio to another one, and its bounds. Every record that `of` names is compared with every one that
+/// `to` names.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reading {
+    /// The metric, or the numerator.
+    of: Metric,
+    /// The denominator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    to: Option<Metric>,
+    /// Bounds of the metric or of the ratio.
+    is: Bounds,
+}
+
+/// A metric of the records of a program that have some parameters.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Metric {
+    program: String,
+    /// Values of parameters; `"none"`: a record without the parameter, or with null.
+    #[serde(default)]
+    params: Values,
+    /// The path of names, such as `active.setup_ns.p50`.
+    metric: String,
+}
+
+/// The value of a parameter that a record must not have.
+const NONE: &str = "none";
+
+impl Metric {
+    fn takes(&self, record: &Record) -> bool {
+        let has = |(name, asked): (&String, &Value)| {
+            let found = record.params.get(name).filter(|value| !value.is_null());
+            match asked.as_str() {
+                Some(NONE) => found.is_none(),
+                _ => found == Some(asked),
+            }
+        };
+        record.program == self.program && record.is_ok() && self.params.iter().all(has)
+    }
+
+    /// Returns the metric in the records of a device. Where a parameter names TCP, which the device does not have, the
+    /// records of `tcp` count.
+    fn values(&self, device: &DeviceRef, records: &[Record]) -> Result<Vec<f64>, String> {
+        let of = |is_meant: &dyn Fn(&DeviceRef) -> bool| -> Vec<f64> {
+            let meant = records.iter().filter(|record| is_meant(&record.device));
+            let taken = meant.filter(|record| self.takes(record));
+            taken
+                .filter_map(|record| record.metric(&self.metric))
+                .collect()
+        };
+        let mut values = of(&|own| own == device);
+        let is_tcp = self.params.get("transport").and_then(Value::as_str) == Some("tcp");
+        if values.is_empty() && is_tcp && device.kind != DeviceKind::Model {
+            values = of(&|other| other.kind == DeviceKind::Tcp);
+        }
+        match values.is_empty() {
+            true => Err(format!("no record of {self}")),
+            false => Ok(values),
+        }
+    }
+
+    fn show(&self, value: f64) -> String {
+        let has_unit = |unit: &str| self.metric.split('.').any(|name| name.ends_with(unit));
+        match () {
+            () if has_unit("_ns") => format::time(value),
+            () if has_unit("percent") => format::percent(value),
+            () if has_unit("bytes_per_s") => format::throughput(value),
+            () if has_unit("per_s") => format::rate(value),
+            () => value.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Metric {
+    /// `active.setup_ns.p50 of connect transport=tcp`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.metric, self.program)?;
+        self.params.iter().try_for_each(|(name, value)| {
+            write!(f, " {name}={}", word(Some(value)).unwrap_or_default())
+        })
+    }
+}
+
+impl Reading {
+    /// Returns whether the condition is true for each record; an error says which records are missing.
+    pub(super) fn checks(
+        &self,
+        device: &DeviceRef,
+        records: &[Record],
+    ) -> Result<Vec<Check>, String> {
+        let values = self.of.values(device, records)?;
+        let Some(to) = &self.to else {
+            let check = |value: &f64| Check {
+                is_true: self.is.contains(*value),
+                figures: self.of.show(*value),
+            };
+            return Ok(values.iter().map(check).collect());
+        };
+        let others = to.values(device, records)?;
+        let pairs = values
+            .iter()
+            .flat_map(|value| others.iter().map(move |other| (value, other)));
+        let check = |(value, other): (&f64, &f64)| {
+            let (one, reference) = (self.of.show(*value), to.show(*other));
+            let figures = format!("{one} against {reference}");
+            Check {
+                // Of nothing, any share is nothing.
+                is_true: self.is.times(*other).contains(*value),
+                figures: match *other == 0.0 {
+                    true => figures,
+                    false => format!("{} ({figures})", factor(value / other)),
+                },
+            }
+        };
+        Ok(pairs.map(check).collect())
+    }
+
+    /// Returns whether it needs records of this program.
+    pub(super) fn is_about(&self, program: &str) -> bool {
+        let mut metrics = [Some(&self.of), self.to.as_ref()].into_iter().flatten();
+        metrics.any(|metric| metric.program == program)
+    }
+
+    /// Returns the condition in words.
+    pub(super) fn words(&self) -> String {
+        match &self.to {
+            None => format!("{} {}", self.of, self.is.words(|v| self.of.show(v))),
+            Some(to) => format!("({}) / ({to}) {}", self.of, self.is.words(factor)),
+        }
+    }
+}
