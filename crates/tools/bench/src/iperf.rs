@@ -9,8 +9,9 @@ use crate::child::{Ended, free_port, is_installed};
 
 pub(crate) const NEEDS: &str = "iperf3 is not installed (Debian: iperf3)";
 
-/// Bytes per second of one stream; `None` if iperf3 is not installed.
-pub(crate) fn stream(cores: [u32; 2]) -> Result<Option<f64>> {
+/// Bytes per second of one stream of messages of this length, without its first second; `None` if iperf3 is not
+/// installed.
+pub(crate) fn stream(cores: [u32; 2], length: &str) -> Result<Option<f64>> {
     if !is_installed("iperf3") {
         return Ok(None);
     }
@@ -26,7 +27,8 @@ pub(crate) fn stream(cores: [u32; 2]) -> Result<Option<f64>> {
     let mut server = Ended(server);
     server.wait_until_it_listens(port, "iperf3")?;
     let client = Command::new("iperf3")
-        .args(["-c", "127.0.0.1", "-p", &port.to_string(), "-t", "1"])
+        .args(["-c", "127.0.0.1", "-p", &port.to_string()])
+        .args(["-t", "1", "-O", "1", "-l", length])
         .args(["-A", &cores[0].to_string(), "-J"])
         .output()
         .context("cannot start iperf3")?;

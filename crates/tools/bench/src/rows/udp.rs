@@ -44,7 +44,7 @@ pub(crate) const ROWS: &[Bound] = &[
         unit: Unit::BytesPerSecond,
         limit: Limit::AtLeast(0.8),
         measure: Measure::Rounds(|s| {
-            let Some(reference) = iperf::stream(s.cores)? else {
+            let Some(reference) = iperf::stream(s.cores, "128K")? else {
                 return Ok(None);
             };
             let ours = adverb::bytes_per_second_over_udp(s, "blast --op write --size 1M")?;
