@@ -117,7 +117,7 @@ impl Reading {
             let (one, reference) = (self.of.show(*value), to.show(*other));
             let figures = format!("{one} against {reference}");
             Check {
-                // Of nothing, any share is nothing.
+                // A product: 0 is within any share of 0, and 0 / 0 is not.
                 is_true: self.is.times(*other).contains(*value),
                 figures: match *other == 0.0 {
                     true => figures,
