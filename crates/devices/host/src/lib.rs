@@ -18,6 +18,7 @@
 //! Sockets, clocks and sleeping belong into this crate, RDMA does not.
 
 mod clock;
+mod computation;
 mod hub;
 mod link;
 mod machine;

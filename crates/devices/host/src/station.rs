@@ -14,6 +14,7 @@ use adverb_verbs::{
 };
 
 use crate::clock::{self, CpuScope};
+use crate::computation;
 use crate::hub::HubMail;
 use crate::link::{Link, Stream};
 use crate::system_calls::SystemCalls;
@@ -96,7 +97,7 @@ impl<C: Context, T: Stream> HostStation<C, T> {
     }
 
     #[inline]
-    fn check_stop(&self) -> Result<(), WaitError> {
+    pub(crate) fn check_stop(&self) -> Result<(), WaitError> {
         match &self.stop {
             Some(stop) if stop.load(Ordering::Relaxed) => Err(WaitError::Stopped),
             _ => Ok(()),
@@ -302,6 +303,10 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
         while clock::now() - start < span {
             std::hint::spin_loop();
         }
+    }
+
+    fn execute(&self, idle: Span) {
+        computation::execute(idle);
     }
 
     fn send(&self, to: RoleId, message: &[u8]) -> Result<(), OutOfBandError> {

@@ -304,6 +304,11 @@ impl<C: Context, T: Stream> Streams for HostStation<C, T> {
         })?;
         received.ok_or(WaitError::TimedOut { what, patience })
     }
+
+    fn receive_arrived(&self, stream: &TcpConnection, into: &mut [u8]) -> Result<usize, WaitError> {
+        self.check_stop()?;
+        Ok(stream.receive(into, RecvFlags::DONTWAIT)?.unwrap_or(0))
+    }
 }
 
 #[cfg(test)]

@@ -323,6 +323,25 @@ impl Station for ModelStation<'_> {
         self.busy(Act::Compute, span);
     }
 
+    /// The computation runs on the core that handles network interrupts, which take precedence over it.
+    fn execute(&self, idle: Span) {
+        let machine = self.context.machine();
+        let interrupted = || {
+            self.role
+                .with(|fabric, _| fabric.machines[machine].interrupted)
+        };
+        self.role.sync();
+        let (mut before, mut left) = (interrupted(), idle);
+        while left > Span::ZERO {
+            self.busy(Act::Compute, left);
+            self.role.sync();
+            let after = interrupted();
+            left = after.saturating_sub(before);
+            before = after;
+            self.system.set(self.system.get() + left);
+        }
+    }
+
     fn account(&self, work: Work) {
         let Work::Atomic { word } = work else {
             self.role.busy(self.core.time(work) + self.stalls(work));

@@ -129,6 +129,10 @@ impl<S: Station, G: Guard> Station for Guarded<'_, S, G> {
         self.station.compute(span);
     }
 
+    fn execute(&self, idle: Span) {
+        self.station.execute(idle);
+    }
+
     fn account(&self, work: Work) {
         self.station.account(work);
     }

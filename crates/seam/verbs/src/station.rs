@@ -111,6 +111,12 @@ pub trait Station {
     /// Keeps the CPU busy for `span`, as computation of an application would.
     fn compute(&self, span: Span);
 
+    /// Executes a computation that takes `idle` on a core without other work. It takes longer if others use the
+    /// core, such as the kernel for arriving packets. On real devices the length is calibrated once per process.
+    fn execute(&self, idle: Span) {
+        self.compute(idle);
+    }
+
     /// Reports computation of the program other than verbs. A real CPU has already spent the time; the
     /// model advances the clock by the time that the modelled CPU needs.
     fn account(&self, work: Work) {

@@ -97,6 +97,17 @@ pub trait Streams {
         how: StreamWait,
         patience: Span,
     ) -> Result<usize, WaitError>;
+
+    /// Receives what has arrived, as far as `into` has room, without waiting, and returns how much.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    fn receive_arrived(&self, stream: &Self::Stream, into: &mut [u8]) -> Result<usize, WaitError> {
+        match self.receive_some(stream, into, StreamWait::Poll, Span::ZERO) {
+            Err(WaitError::TimedOut { .. }) => Ok(0),
+            received => received,
+        }
+    }
 }
 
 /// Called after each step.

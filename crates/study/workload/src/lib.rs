@@ -19,6 +19,7 @@ mod program;
 pub mod random;
 pub mod reap;
 mod sample;
+pub mod streams;
 pub mod wiring;
 
 pub use program::{Cause, Program, Role, RoleError, RoleLoad};

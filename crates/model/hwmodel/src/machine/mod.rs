@@ -48,6 +48,8 @@ pub(crate) struct Machine {
     pub(crate) link: LinkTimes,
     /// The core that handles network interrupts.
     pub(crate) interrupts: Server,
+    /// CPU time of all network interrupts so far.
+    pub(crate) interrupted: Span,
     pub(crate) memory: Memory,
     pub(crate) placement: Placement,
     pub(crate) root: Root,
@@ -86,6 +88,7 @@ impl Machine {
             },
             pcie,
             interrupts: Server::default(),
+            interrupted: Span::ZERO,
             memory: Memory::new(index, p.nic.page_bytes.into()),
             placement,
             root,

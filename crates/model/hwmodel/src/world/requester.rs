@@ -102,7 +102,10 @@ impl Fabric {
         let (machine, pd) = (self.qps[index].machine, self.qps[index].pd);
         let payload = match self.gather(at, seq, (pd, machine), now) {
             Ok(payload) => payload,
-            Err(status) => return self.end_request(at.index, seq, (status, now), events),
+            Err(status) => {
+                self.end_request(at.index, seq, (status, now), events);
+                return;
+            }
         };
         let qp = &mut self.qps[index];
         let (sq_psn, number, qkey) = (qp.sq.psn(), qp.number, qp.qkey);
@@ -201,18 +204,20 @@ impl Fabric {
         }
     }
 
-    /// A request ends; the NIC knows at `at`.
+    /// A request ends; the NIC knows at `at`. Returns when its completion is visible.
     fn end_request(
         &mut self,
         index: QpIndex,
         seq: u64,
         (status, at): (WcStatus, Time),
         events: &mut EventQueue,
-    ) {
+    ) -> Time {
         let qp = &mut self.qps[index];
         let machine = &mut self.machines[qp.machine];
         let is_reliable = qp.qp_type.is_reliable();
-        let Some(wqe) = qp.sq.wqe(seq) else { return };
+        let Some(wqe) = qp.sq.wqe(seq) else {
+            return at;
+        };
         wqe.status = Some(status);
         wqe.completed = at;
         if is_reliable {
@@ -224,7 +229,9 @@ impl Fabric {
             let cqe = machine.pcie.about(Subject::Cqe);
             wqe.completed = cqe.write(now, at - now, bytes);
         }
+        let completed = wqe.completed;
         self.retire(index, events);
+        completed
     }
 
     pub(super) fn answered(&mut self, message: u32, answer: Answer, events: &mut EventQueue) {
@@ -266,31 +273,36 @@ impl Fabric {
         }
         match answer {
             Answer::Ack => {
-                let status = self.scatter(message, at, seq, (visible, events));
-                self.end_request(at.index, seq, (status, passed), events);
+                let (status, is_polled) = self.scatter(message, at, seq, events);
+                let completed = self.end_request(at.index, seq, (status, passed), events);
+                if is_polled {
+                    // Writes over PCIe are in order: the completion does not pass the data.
+                    events.schedule(visible.min(completed), Event::Land { message });
+                }
                 return self.pump(at, events);
             }
-            Answer::Nak(status) => self.end_request(at.index, seq, (status, passed), events),
+            Answer::Nak(status) => {
+                self.end_request(at.index, seq, (status, passed), events);
+            }
             Answer::ReceiverNotReady => self.not_ready(at, seq, events),
         }
         self.messages.end(message);
         self.pump(at, events);
     }
 
-    /// Stores the data of an answer in the requester's memory, and ends the message.
-    ///
-    /// The exact time matters only to a program that polls the memory: all others access it after the
+    /// Stores the data of an answer in the requester's memory, and ends the message; or returns true: a program polls
+    /// the memory, so that the exact time matters, and [`Fabric::land`] stores them. All others access it after the
     /// completion.
     fn scatter(
         &mut self,
         message: u32,
         at: QpRef,
         seq: u64,
-        (visible, events): (Time, &mut EventQueue),
-    ) -> WcStatus {
+        events: &EventQueue,
+    ) -> (WcStatus, bool) {
         if self.messages.get(message).payload.is_empty() {
             self.messages.end(message);
-            return WcStatus::Success;
+            return (WcStatus::Success, false);
         }
         let qp = &mut self.qps[at.index];
         let (machine, pd) = (qp.machine, qp.pd);
@@ -301,7 +313,7 @@ impl Fabric {
             .and_then(|wqe| memory.ranges(&wqe.sg_list, pd, AccessFlags::LOCAL_WRITE));
         let Some(ranges) = ranges else {
             self.messages.end(message);
-            return WcStatus::LocProtErr;
+            return (WcStatus::LocProtErr, false);
         };
         let host = &mut self.machines[machine];
         host.translate(&ranges, NicSide::Receive, events.now());
@@ -310,14 +322,13 @@ impl Fabric {
             && memory.watcher(range).is_some()
         {
             self.messages.get(message).delivery.place = Some(range);
-            events.schedule(visible, Event::Land { message });
-            return WcStatus::Success;
+            return (WcStatus::Success, true);
         }
         let payload = std::mem::take(&mut self.messages.get(message).payload);
         self.place(machine, &ranges, 0, &payload);
         self.messages.keep(payload);
         self.messages.end(message);
-        WcStatus::Success
+        (WcStatus::Success, false)
     }
 
     /// The data of an answer become visible to a program that polls the memory.
@@ -345,7 +356,8 @@ impl Fabric {
         host.stall(NicSide::Receive, now, host.nic.times.exception);
         if !self.qps[at.index].retry.pause() {
             let failed = (WcStatus::RnrRetryExcErr, now);
-            return self.end_request(at.index, seq, failed, events);
+            self.end_request(at.index, seq, failed, events);
+            return;
         }
         events.schedule(now + timer, Event::Resume { qp: at });
         self.resend_from(at, seq);

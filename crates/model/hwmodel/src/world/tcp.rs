@@ -130,6 +130,7 @@ impl Fabric {
         let written = u64::from(piece.bytes) + DESCRIPTOR;
         let seen = host.pcie.write(now, through, written);
         let done = host.interrupts.serve(seen + late, work);
+        host.interrupted += work;
         self.ends[end as usize].interrupts += work;
         events.schedule(done, Event::TcpTaken { end, piece });
     }

@@ -4,7 +4,7 @@
 //! is timed until the peer's answer: the number of the message.
 
 use adverb_units::{Span, Time};
-use adverb_verbs::{RoleId, Station, StreamWait, Streams};
+use adverb_verbs::{RoleId, Station, Streams};
 
 use super::link::{COUNT, MESSAGE};
 use super::step::{Step, Timings};
@@ -12,6 +12,7 @@ use super::{ACTIVE, Connect, ConnectTally, Part};
 use crate::attend::{Awaited, Members, attentively};
 use crate::error::Fault;
 use crate::pattern::wiring::{receive, send};
+use crate::streams::{StreamOf, receive_all, send_all};
 
 /// Timeout for connecting: the peer listens before it sends its address.
 const CONNECT_PATIENCE: Span = Span::from_secs(10);
@@ -19,8 +20,6 @@ const CONNECT_PATIENCE: Span = Span::from_secs(10);
 const PASSIVE: RoleId = RoleId(1);
 /// Length of an answer.
 const ANSWER: usize = 8;
-
-type StreamOf<S> = <<S as Station>::Streams as Streams>::Stream;
 
 /// A connection, and the sum of its steps so far.
 struct Line<S: Station> {
@@ -132,13 +131,13 @@ impl<S: Station> End<'_, S> {
 
     /// Sends a message that begins with `word`, and waits for the answer.
     fn say(&mut self, line: &Line<S>, (step, length): (Step, u32), word: u64) -> Result<(), Fault> {
-        let (members, streams) = (self.members, self.streams);
+        let members = self.members;
         let answered = self.timings.time(step, || {
             let mut message = vec![0; length as usize];
             message[..ANSWER].copy_from_slice(&word.to_le_bytes());
-            send_all(members, streams, &line.stream, &message)?;
+            send_all(members, &line.stream, &message)?;
             let mut answer = [0; ANSWER];
-            receive_all(members, streams, &line.stream, &mut answer)?;
+            receive_all(members, &line.stream, &mut answer)?;
             Ok::<_, Fault>(u64::from_le_bytes(answer))
         })?;
         match answered == word {
@@ -154,16 +153,11 @@ impl<S: Station> End<'_, S> {
         let finished = (count, COUNT, "a number of messages that is not theirs");
         for (number, length, wrong) in messages.chain([finished]) {
             let mut message = vec![0; length as usize];
-            receive_all(self.members, self.streams, &line.stream, &mut message)?;
+            receive_all(self.members, &line.stream, &mut message)?;
             if message[..ANSWER] != number.to_le_bytes() {
                 return Err(Fault::Wrong(wrong));
             }
-            send_all(
-                self.members,
-                self.streams,
-                &line.stream,
-                &number.to_le_bytes(),
-            )?;
+            send_all(self.members, &line.stream, &number.to_le_bytes())?;
         }
         Ok(())
     }
@@ -182,34 +176,4 @@ impl<S: Station> End<'_, S> {
         // No role ends while another one still looks whether it is there.
         self.members.meet()
     }
-}
-
-fn send_all<S: Station>(
-    members: &Members<'_, S>,
-    streams: &S::Streams,
-    stream: &StreamOf<S>,
-    mut bytes: &[u8],
-) -> Result<(), Fault> {
-    while !bytes.is_empty() {
-        let sent = attentively(members, Awaited::OwnRequest, |patience| {
-            streams.send_some(stream, bytes, StreamWait::Poll, patience)
-        })?;
-        bytes = &bytes[sent..];
-    }
-    Ok(())
-}
-
-fn receive_all<S: Station>(
-    members: &Members<'_, S>,
-    streams: &S::Streams,
-    stream: &StreamOf<S>,
-    mut room: &mut [u8],
-) -> Result<(), Fault> {
-    while !room.is_empty() {
-        let received = attentively(members, Awaited::Message, |patience| {
-            streams.receive_some(stream, room, StreamWait::Poll, patience)
-        })?;
-        room = &mut std::mem::take(&mut room)[received..];
-    }
-    Ok(())
 }
