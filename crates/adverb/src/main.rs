@@ -90,8 +90,12 @@ fn run(mut commands: Vec<Command>) -> anyhow::Result<ExitCode> {
         Command::Kv(_) => services::kv(&points!(commands, Kv))?,
         Command::Connect(_) => services::connect(&points!(commands, Connect))?,
         Command::Mcast(_) => services::mcast(&points!(commands, Mcast))?,
+        Command::Overlap(_) => services::overlap(&points!(commands, Overlap))?,
+        Command::Fetch(_) => services::fetch(&points!(commands, Fetch))?,
+        Command::Interference(_) => services::interference(&points!(commands, Interference))?,
+        Command::Rendezvous(_) => services::rendezvous(&points!(commands, Rendezvous))?,
         _ if commands.len() > 1 => {
-            let reason = "a list or range of values is for ping, blast, closed-loop, sequencer, kv, connect and mcast";
+            let reason = "a list or range of values is for ping, blast, closed-loop, sequencer, kv, connect, mcast, overlap, fetch, interference and rendezvous";
             return Err(Usage(reason.to_owned()).into());
         }
         _ => return run_once(commands.swap_remove(0)),
@@ -120,7 +124,11 @@ fn run_once(command: Command) -> anyhow::Result<ExitCode> {
         | Command::Sequencer(_)
         | Command::Kv(_)
         | Command::Connect(_)
-        | Command::Mcast(_) => unreachable!("programs run all points of their sweep"),
+        | Command::Mcast(_)
+        | Command::Overlap(_)
+        | Command::Fetch(_)
+        | Command::Interference(_)
+        | Command::Rendezvous(_) => unreachable!("programs run all points of their sweep"),
     }
     Ok(ExitCode::SUCCESS)
 }

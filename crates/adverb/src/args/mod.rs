@@ -27,6 +27,7 @@ mod study;
 mod sweep;
 mod target;
 mod value;
+mod wan;
 
 use adverb_launch::DeviceChoice;
 use anstream::ColorChoice;
@@ -58,6 +59,7 @@ pub(crate) use services::{
 pub(crate) use study::StudyArgs;
 pub(crate) use target::TargetArgs;
 use value::one_of;
+pub(crate) use wan::{FetchArgs, InterferenceArgs, OverlapArgs, RendezvousArgs};
 
 const AFTER_HELP: &str = "\
 Exit status:
@@ -175,6 +177,10 @@ pub(crate) enum Command {
     Kv(KvArgs),
     Connect(ConnectArgs),
     Mcast(McastArgs),
+    Overlap(OverlapArgs),
+    Fetch(FetchArgs),
+    Interference(InterferenceArgs),
+    Rendezvous(RendezvousArgs),
     Run(RunArgs),
     Env(EnvArgs),
     Serve(ServeArgs),
@@ -228,6 +234,10 @@ impl Command {
             }
             Command::Connect(args) => (&mut args.on, 1),
             Command::Mcast(args) => (&mut args.on, usize::MAX),
+            Command::Overlap(args) => (&mut args.on, 1),
+            Command::Fetch(args) => (&mut args.on, 1),
+            Command::Rendezvous(args) => (&mut args.on, 1),
+            Command::Interference(args) => (&mut args.on, usize::MAX),
             Command::ClosedLoop(ClosedLoopArgs { clients, .. })
             | Command::Sequencer(SequencerArgs { clients, .. })
             | Command::Kv(KvArgs { clients, .. }) => (&mut clients.on, usize::MAX),

@@ -194,6 +194,10 @@ mod tests {
             "kv",
             "connect",
             "mcast",
+            "overlap",
+            "fetch",
+            "interference",
+            "rendezvous",
         ] {
             let program = all.find_subcommand(program).unwrap();
             let named = program

@@ -1,4 +1,4 @@
-//! `adverb sequencer`, `kv`, `closed-loop`, `connect` and `mcast`: programs of several members.
+//! `adverb sequencer`, `kv`, `closed-loop`, `connect`, `mcast` and others: programs of several members.
 
 mod check;
 mod closed_loop;
@@ -6,6 +6,7 @@ mod connect;
 mod mcast;
 mod result;
 mod start;
+mod wan;
 mod words;
 
 use adverb_launch::Usage;
@@ -30,6 +31,7 @@ pub(crate) use closed_loop::closed_loop;
 pub(crate) use connect::connect;
 pub(crate) use mcast::mcast;
 use start::{RD_ATOMIC, measure, schedule};
+pub(crate) use wan::{fetch, interference, overlap, rendezvous};
 use words::{counted, with_common, word, words};
 
 /// Maximum size of values and records in bytes.

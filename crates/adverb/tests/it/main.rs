@@ -27,3 +27,4 @@ mod tcp;
 mod two_hosts;
 mod unreachable;
 mod usage;
+mod wan;

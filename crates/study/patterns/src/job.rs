@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::onesided::{OneSided, run_onesided};
 use crate::rpc::{Counter, Rpc, RpcPart, run_rpc};
 use crate::tally::ServiceTally;
+use crate::wan::{Wan, WanTally, run_wan};
 
 /// Any program, with its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +30,8 @@ pub enum Job {
     Connect(Connect),
     /// A publisher and its subscribers.
     Multicast(Multicast),
+    /// A program of the study of RDMA in a WAN.
+    Wan(Wan),
 }
 
 impl Job {
@@ -41,6 +44,7 @@ impl Job {
             Job::OneSided(program, _) => &program.path,
             Job::Connect(connect) => &connect.path,
             Job::Multicast(multicast) => &multicast.path,
+            Job::Wan(wan) => &wan.path,
         }
     }
 
@@ -64,6 +68,8 @@ pub enum JobReport {
     Connect(ConnectTally),
     /// Counts of a publisher or a subscriber.
     Multicast(MulticastTally),
+    /// Times of a role of a program of the study of RDMA in a WAN.
+    Wan(WanTally),
 }
 
 impl Program for Job {
@@ -82,6 +88,7 @@ impl Program for Job {
             Job::OneSided(program, _) => onesided_roles(program),
             Job::Connect(connect) => connect.roles(),
             Job::Multicast(multicast) => multicast.roles(),
+            Job::Wan(wan) => wan.roles(),
         }
     }
 
@@ -112,6 +119,9 @@ impl Program for Job {
             Job::Multicast(multicast) => run_multicast(station, multicast, role)
                 .map(JobReport::Multicast)
                 .map_err(named),
+            Job::Wan(wan) => run_wan(station, wan, role)
+                .map(JobReport::Wan)
+                .map_err(named),
         }
     }
 
@@ -126,6 +136,7 @@ impl Program for Job {
             Job::OneSided(program, _) => program.check(),
             Job::Connect(connect) => return connect.check(caps),
             Job::Multicast(multicast) => return multicast.check(caps),
+            Job::Wan(wan) => return wan.check(caps),
         };
         checked.map_err(|error| error.to_string())
     }
@@ -138,6 +149,7 @@ impl Program for Job {
             Job::OneSided(program, _) => program.memory(role),
             Job::Connect(connect) => connect.memory(role),
             Job::Multicast(multicast) => multicast.memory(role),
+            Job::Wan(wan) => wan.memory(role),
         }
     }
 
@@ -146,14 +158,20 @@ impl Program for Job {
     }
 
     fn is_stream(&self) -> bool {
-        matches!(self, Job::Connect(connect) if connect.is_stream())
+        match self {
+            Job::Connect(connect) => connect.is_stream(),
+            Job::Wan(wan) => wan.is_stream(),
+            _ => false,
+        }
     }
 
     fn refuses_manager(&self) -> Option<&'static str> {
         match self {
             // Multicast joins its groups through it.
             Job::Pair(_) | Job::Connect(_) | Job::Multicast(_) => None,
-            Job::Pattern(..) | Job::OneSided(..) => Some("its queue pairs are connected by hand"),
+            Job::Pattern(..) | Job::OneSided(..) | Job::Wan(_) => {
+                Some("its queue pairs are connected by hand")
+            }
             Job::Rpc(..) => Some("its queue pairs are UC and UD"),
         }
     }
@@ -164,6 +182,7 @@ impl Program for Job {
             Job::Pair(_) | Job::Pattern(..) | Job::Connect(_) => 0,
             Job::Rpc(..) | Job::OneSided(..) => 1,
             Job::Multicast(multicast) => multicast.home,
+            Job::Wan(wan) => wan.home(),
         }
     }
 }

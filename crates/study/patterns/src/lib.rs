@@ -4,8 +4,10 @@ mod checked;
 mod job;
 mod onesided;
 mod outcome;
+pub mod rendezvous;
 mod rpc;
 mod tally;
+mod wan;
 
 pub use adverb_workload::connect::{Connect, ConnectTally, Step, run_connect};
 pub use adverb_workload::multicast::{Multicast, MulticastTally, run_multicast};
@@ -23,3 +25,4 @@ pub use rpc::{
     run_rpc,
 };
 pub use tally::ServiceTally;
+pub use wan::{By, Task, Traffic, Wan, WanTally, run_wan};

@@ -95,7 +95,7 @@ impl<'r> Done<'r> {
 }
 
 /// Returns percentiles and mean.
-fn latency(waits: &LatencyRecorder) -> Value {
+pub(crate) fn latency(waits: &LatencyRecorder) -> Value {
     let mut latency = waits.percentiles();
     latency.mean = waits.mean_ns();
     serde_json::to_value(latency).unwrap_or(Value::Null)
@@ -132,6 +132,13 @@ impl Job {
                     _ => None,
                 });
                 Ok(published(multicast, &tallies.collect::<Vec<_>>()))
+            }
+            Job::Wan(wan) => {
+                let tallies = reports.iter().filter_map(|report| match report {
+                    JobReport::Wan(tally) => Some(tally),
+                    _ => None,
+                });
+                Ok(wan.outcome(&tallies.collect::<Vec<_>>()))
             }
             Job::Pair(_) => Err(OutcomeError::Pair),
         }

@@ -7,3 +7,4 @@ mod model;
 mod onesided;
 mod rpc;
 mod soft;
+mod wan;

@@ -1,0 +1,333 @@
+//! `adverb overlap`, `fetch`, `interference` and `rendezvous`: programs of the study of RDMA in a WAN.
+
+use adverb_launch::{DeviceChoice, Usage};
+use adverb_measure::JobCell;
+use adverb_patterns::rendezvous::Protocol;
+use adverb_patterns::{By, Job, Task, Wan};
+use adverb_results::{Record, Word};
+use adverb_units::{Bytes, Span};
+use anyhow::Result;
+use serde_json::json;
+
+use super::start::{Setting, measure_as};
+use super::words::counted;
+use crate::args::{FetchArgs, InterferenceArgs, OverlapArgs, RendezvousArgs, TargetArgs};
+use crate::sink::Table;
+use crate::table;
+
+/// The longest computation: a peer waits twice as long for its end.
+const MOST_COMPUTE: Span = Span::from_secs(5);
+/// The longest measurement of `interference`, while clients wait.
+const MOST_IDLE: Span = Span::from_secs(50);
+
+/// The smallest messages that clients stream over sockets of a model.
+const LEAST_STREAMED: Bytes = Bytes::kib(1);
+
+/// `adverb overlap`.
+pub(crate) fn overlap(points: &[OverlapArgs]) -> Result<()> {
+    let cell = |args: &OverlapArgs| {
+        let by = way(args.by, By::Write, &args.on)?;
+        check_time("--compute", args.compute)?;
+        let compute = args.compute;
+        let program = wan(
+            Task::Overlap { by, compute },
+            (args.size, args.iters),
+            &args.on,
+        )?;
+        let params = json!({
+            "by": by.word(), "size_bytes": args.size, "compute_ns": compute.as_ns_f64(),
+            "iters": args.iters,
+        });
+        let title = format!(
+            "{} exchanges of {} by {}, computation of {compute}",
+            args.iters,
+            args.size,
+            name(by)
+        );
+        Ok(JobCell::new("overlap", &params, title, Job::Wan(program)))
+    };
+    let longest = points
+        .iter()
+        .map(|args| args.compute * u64::from(args.iters));
+    let cells = points.iter().map(cell);
+    run(cells, (&points[0].on, longest.max()), &OVERLAP)
+}
+
+/// `adverb fetch`.
+pub(crate) fn fetch(points: &[FetchArgs]) -> Result<()> {
+    let cell = |args: &FetchArgs| {
+        let by = way(args.by, By::Read, &args.on)?;
+        check_time("--response-delay", args.response_delay)?;
+        let response_delay = args.response_delay;
+        let task = Task::Fetch { by, response_delay };
+        let program = wan(task, (args.size, args.iters), &args.on)?;
+        let params = json!({
+            "by": by.word(), "size_bytes": args.size,
+            "response_delay_ns": response_delay.as_ns_f64(), "iters": args.iters,
+        });
+        let title = format!(
+            "{} fetches of {} by {}, response delay of {response_delay}",
+            args.iters,
+            args.size,
+            name(by)
+        );
+        Ok(JobCell::new("fetch", &params, title, Job::Wan(program)))
+    };
+    let longest = points
+        .iter()
+        .map(|args| args.response_delay * u64::from(args.iters));
+    let cells = points.iter().map(cell);
+    run(cells, (&points[0].on, longest.max()), &FETCH)
+}
+
+/// `adverb interference`.
+pub(crate) fn interference(points: &[InterferenceArgs]) -> Result<()> {
+    let cell = |args: &InterferenceArgs| {
+        let by = way(args.by, By::Write, &args.on)?;
+        check_time("--compute", args.compute)?;
+        let all = args.compute * u64::from(args.iters);
+        if args.compute == Span::ZERO || all > MOST_IDLE {
+            return Err(Usage(format!(
+                "--compute {} with --iters {}: expected more than 0 and at most {MOST_IDLE} in total",
+                args.compute, args.iters
+            ))
+            .into());
+        }
+        let is_model = matches!(args.on.device.choice(), DeviceChoice::Model(_));
+        if is_model && by == By::Tcp && args.size < LEAST_STREAMED {
+            return Err(Usage(format!(
+                "--size {} with --by tcp: the model's TCP does not merge small writes, so that the server would only handle interrupts; use {LEAST_STREAMED} or more",
+                args.size
+            ))
+            .into());
+        }
+        let machines = args.machines.unwrap_or(match args.on.device.choice() {
+            DeviceChoice::Model(_) => args.clients,
+            _ => args.on.other_hosts(),
+        });
+        let task = Task::Interference {
+            by,
+            compute: args.compute,
+            clients: args.clients,
+            machines,
+        };
+        let program = wan(task, (args.size, args.iters), &args.on)?;
+        let params = json!({
+            "by": by.word(), "size_bytes": args.size, "clients": args.clients,
+            "machines": machines, "compute_ns": args.compute.as_ns_f64(), "iters": args.iters,
+        });
+        let title = format!(
+            "computation of {}, {} with messages of {} by {}",
+            args.compute,
+            counted(args.clients, "client"),
+            args.size,
+            name(by)
+        );
+        Ok(JobCell::new(
+            "interference",
+            &params,
+            title,
+            Job::Wan(program),
+        ))
+    };
+    let longest = points
+        .iter()
+        .map(|args| args.compute * u64::from(args.iters) * 3);
+    let cells = points.iter().map(cell);
+    run(cells, (&points[0].on, longest.max()), &INTERFERENCE)
+}
+
+/// `adverb rendezvous`.
+pub(crate) fn rendezvous(points: &[RendezvousArgs]) -> Result<()> {
+    let cell = |args: &RendezvousArgs| {
+        let device = args.on.device.choice();
+        let is_tcp = matches!(device, DeviceChoice::Tcp(_));
+        let usual = if is_tcp {
+            Protocol::Sockets
+        } else {
+            Protocol::Write
+        };
+        let protocol = args.protocol.unwrap_or(usual);
+        check_transport(
+            "--protocol",
+            protocol.word(),
+            (protocol == Protocol::Sockets, &device),
+        )?;
+        let task = Task::Rendezvous { protocol };
+        let program = wan(task, (args.size, args.iters), &args.on)?;
+        let params = json!({
+            "protocol": protocol.word(), "size_bytes": args.size, "iters": args.iters,
+        });
+        let title = format!(
+            "{} rounds with messages of {}, {}",
+            args.iters,
+            args.size,
+            match protocol {
+                Protocol::Write => "rendezvous by WRITE",
+                Protocol::Read => "rendezvous by READ",
+                Protocol::Prearranged => "prearranged buffers",
+                Protocol::Eager => "eager copies",
+                Protocol::Sockets => "sockets",
+            }
+        );
+        Ok(JobCell::new(
+            "rendezvous",
+            &params,
+            title,
+            Job::Wan(program),
+        ))
+    };
+    let cells = points.iter().map(cell);
+    run(cells, (&points[0].on, None), &RENDEZVOUS)
+}
+
+fn wan(task: Task, (size, iters): (Bytes, u32), on: &TargetArgs) -> Result<Wan> {
+    if size == Bytes::new(0) || size > Wan::MOST_SIZE {
+        let most = Wan::MOST_SIZE;
+        return Err(Usage(format!("--size {size}: expected 1 B to {most}")).into());
+    }
+    let path = on.path.options()?;
+    Ok(Wan {
+        task,
+        size,
+        iters,
+        path,
+    })
+}
+
+fn check_time(flag: &str, given: Span) -> Result<(), Usage> {
+    if given <= MOST_COMPUTE {
+        return Ok(());
+    }
+    Err(Usage(format!(
+        "{flag} {given}: expected at most {MOST_COMPUTE}"
+    )))
+}
+
+/// Returns how messages are sent: as asked for, sockets on a device that has nothing else, or else `usual`.
+fn way(asked: Option<By>, usual: By, on: &TargetArgs) -> Result<By, Usage> {
+    let device = on.device.choice();
+    let is_tcp = matches!(device, DeviceChoice::Tcp(_));
+    let by = asked.unwrap_or(if is_tcp { By::Tcp } else { usual });
+    check_transport("--by", by.word(), (by == By::Tcp, &device))?;
+    Ok(by)
+}
+
+/// Refuses sockets on a device that has none, and queue pairs on TCP.
+fn check_transport(
+    flag: &str,
+    word: &str,
+    (is_stream, device): (bool, &DeviceChoice),
+) -> Result<(), Usage> {
+    match (is_stream, device) {
+        (true, DeviceChoice::Tcp(_) | DeviceChoice::Model(_)) => Ok(()),
+        (true, _) => Err(Usage(format!(
+            "{flag} {word}: {device} is an RDMA device; name --device tcp"
+        ))),
+        (false, DeviceChoice::Tcp(_)) => Err(Usage(format!(
+            "{flag} {word}: {device} has no queue pairs; leave it out"
+        ))),
+        (false, _) => Ok(()),
+    }
+}
+
+fn name(by: By) -> &'static str {
+    match by {
+        By::Write => "WRITE",
+        By::Read => "READ",
+        By::Send => "SEND",
+        By::Tcp => "TCP",
+    }
+}
+
+fn run(
+    cells: impl Iterator<Item = Result<JobCell>>,
+    (on, longest): (&TargetArgs, Option<Span>),
+    columns: &'static [Column],
+) -> Result<()> {
+    let setting = Setting {
+        on,
+        repetitions: 1,
+        duration: longest.unwrap_or_default(),
+    };
+    let rows = |title| Rows { title, columns };
+    measure_as(cells, &setting, rows).map(drop)
+}
+
+/// A column: its heading, the metric, and how that is shown.
+struct Column(&'static str, &'static str, fn(f64) -> String);
+
+const OVERLAP: [Column; 5] = [
+    Column("total", "latency_ns.p50", table::ns),
+    Column("p99", "latency_ns.p99", table::ns),
+    Column("comm", "communication_ns.p50", table::ns),
+    Column("compute", "computation_ns.p50", table::ns),
+    Column("ratio", "overlap_ratio", two_places),
+];
+
+const FETCH: [Column; 4] = [
+    Column("mean", "latency_ns.mean", table::ns),
+    Column("p50", "latency_ns.p50", table::ns),
+    Column("p99", "latency_ns.p99", table::ns),
+    Column("max", "latency_ns.max", table::ns),
+];
+
+const INTERFERENCE: [Column; 5] = [
+    Column("alone", "computation_ns.p50", table::ns),
+    Column("loaded", "loaded_computation_ns.p50", table::ns),
+    Column("slowdown", "slowdown", two_places),
+    Column("messages/s", "messages_per_s", count),
+    Column("MB/s", "bytes_per_s", megabytes),
+];
+
+const RENDEZVOUS: [Column; 5] = [
+    Column("mean", "one_way_ns.mean", table::ns),
+    Column("p50", "one_way_ns.p50", table::ns),
+    Column("p99", "one_way_ns.p99", table::ns),
+    Column("max", "one_way_ns.max", table::ns),
+    Column("requests", "requests_per_transfer", two_places),
+];
+
+fn two_places(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+fn count(value: f64) -> String {
+    format!("{value:.0}")
+}
+
+fn megabytes(bytes: f64) -> String {
+    format!("{:.1}", bytes / 1e6)
+}
+
+/// Rows below the title of a program.
+struct Rows {
+    title: String,
+    columns: &'static [Column],
+}
+
+impl Table for Rows {
+    fn title(&self, record: &Record) -> String {
+        format!("{} on {}: {}", record.program, record.device, self.title)
+    }
+
+    fn columns(&self) -> Vec<(&'static str, usize)> {
+        let columns = self.columns.iter();
+        columns.map(|column| (column.0, 11)).collect()
+    }
+
+    fn rows(&self, record: &Record) -> Vec<Vec<Option<String>>> {
+        let cell = |Column(_, path, show): &Column| record.metric(path).map(show);
+        vec![self.columns.iter().map(cell).collect()]
+    }
+
+    fn remark(&self, record: &Record) -> Option<String> {
+        let bytes = record.metric("checked.bytes");
+        let messages = record.metric("checked.messages");
+        match (bytes, messages) {
+            (Some(bytes), _) => Some(format!("Checked: {bytes} bytes.")),
+            (_, Some(messages)) => Some(format!("Checked: every byte of {messages} messages.")),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `overlap`, `fetch`, `interference` and `rendezvous` on the command line.
+
+use crate::common::Place;
+use insta::assert_snapshot;
+use serde_json::Value;
+
+fn number(record: &Value, path: &str) -> f64 {
+    let value = record.pointer(path).and_then(Value::as_f64);
+    value.unwrap_or_else(|| panic!("{path} in {record}"))
+}
+
+#[test]
+fn each_program_runs_on_each_kind_of_device() {
+    let place = Place::new();
+    for (command, metric) in [
+        (
+            "overlap --iters 5 --compute 0,50us",
+            "/metrics/overlap_ratio",
+        ),
+        ("fetch --iters 5", "/metrics/latency_ns/p50"),
+        (
+            "interference --compute 2ms --iters 2 --clients 1",
+            "/metrics/slowdown",
+        ),
+        (
+            "rendezvous --iters 5 --size 1,5000",
+            "/metrics/one_way_ns/p50",
+        ),
+    ] {
+        for device in ["soft", "soft@127.46.0.9", "tcp", "model:ammasso_gige"] {
+            let objects = place
+                .run(&format!("{command} --device {device} --json"))
+                .ok()
+                .json();
+            let last = objects.last().unwrap();
+            assert!(number(last, metric) > 0.0, "{last}");
+            let program = command.split(' ').next().unwrap();
+            assert_eq!(last["program"], program);
+            assert_eq!(last["roles"].as_array().unwrap().len(), 2);
+        }
+    }
+    assert!(place.shm_files().is_empty());
+}
+
+#[test]
+fn a_model_runs_the_kernels_tcp_next_to_queue_pairs() {
+    let place = Place::new();
+    let line = "fetch --device model:ammasso_gige --over tcp --response-delay 0,1ms --json";
+    let [idle, busy] = &place.run(line).ok().json()[..] else {
+        panic!("two records");
+    };
+    assert_eq!(idle["params"]["by"], "tcp");
+    assert_eq!(busy["params"]["response_delay_ns"], 1e6);
+    let times = [idle, busy].map(|record| number(record, "/metrics/latency_ns/mean"));
+    assert!(times[1] - times[0] > 0.99e6, "{times:?}");
+}
+
+#[test]
+fn what_a_device_or_a_program_does_not_do_is_refused() {
+    let refused = |line: &str| Place::new().run(line).refused(2).to_owned();
+    assert_snapshot!(refused("fetch --by tcp"), @"error: --by tcp: soft is an RDMA device; name --device tcp");
+    assert_snapshot!(refused("overlap --by write --device tcp"), @"error: --by write: tcp has no queue pairs; leave it out");
+    assert_snapshot!(refused("fetch --by write"), @"error: invalid --by 'write': expected read, send or tcp");
+    assert_snapshot!(refused("rendezvous --protocol sockets"), @"error: --protocol sockets: soft is an RDMA device; name --device tcp");
+    assert_snapshot!(refused("rendezvous --size 0"), @"error: --size 0 B: expected 1 B to 64 MiB");
+    assert_snapshot!(refused("interference --compute 0"), @"error: --compute 0 ps with --iters 10: expected more than 0 and at most 50.0 s in total");
+    assert_snapshot!(refused("interference --device model:ammasso_gige --by tcp --size 64"), @"error: --size 64 B with --by tcp: the model's TCP does not merge small writes, so that the server would only handle interrupts; use 1 KiB or more");
+    assert_snapshot!(refused("fetch --response-delay 6s"), @"error: --response-delay 6.00 s: expected at most 5.00 s");
+}

@@ -1,0 +1,39 @@
+//! Connections of TCP between two members.
+
+use adverb_units::Span;
+use adverb_verbs::{RoleId, Station, Streams};
+use adverb_workload::attend::{Awaited, Members, attentively};
+use adverb_workload::error::Fault;
+use adverb_workload::pattern::wiring::{receive, send};
+use adverb_workload::streams::StreamOf;
+
+/// Timeout for connecting: the peer listens before it sends its address.
+const PATIENCE: Span = Span::from_secs(10);
+
+/// Connects to a member that accepts.
+pub(crate) fn connect<S: Station>(
+    members: &Members<'_, S>,
+    peer: RoleId,
+) -> Result<StreamOf<S>, Fault> {
+    let at = receive(members, peer)?;
+    Ok(members.station().streams().connect(at, PATIENCE)?)
+}
+
+/// Accepts a connection of each of these members, in any order.
+pub(crate) fn accept<S: Station>(
+    members: &Members<'_, S>,
+    peers: &[RoleId],
+) -> Result<Vec<StreamOf<S>>, Fault> {
+    let streams = members.station().streams();
+    let (listener, at) = streams.listen()?;
+    peers
+        .iter()
+        .map(|peer| {
+            // One after another: a listener's backlog may be short.
+            send(members, *peer, &at)?;
+            attentively(members, Awaited::OwnRequest, |patience| {
+                streams.accept(&listener, patience)
+            })
+        })
+        .collect()
+}
