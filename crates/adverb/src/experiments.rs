@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::ExitCode;
 
-use adverb_experiments::{EXPERIMENTS, Experiment, Figure};
+use adverb_experiments::{EXPERIMENTS, Experiment, Figure, wan};
+use adverb_report::FigureSpec;
 use adverb_workload::pair::CellSpec;
 use serde_json::{Value, json};
 
@@ -15,7 +16,8 @@ use crate::terminal;
 pub(crate) fn list(format: Format) -> anyhow::Result<ExitCode> {
     let mut stdout = terminal::stdout();
     if format == Format::Json {
-        let all: Vec<Value> = EXPERIMENTS.iter().map(in_json).collect();
+        let all = EXPERIMENTS.iter().map(in_json);
+        let all: Vec<Value> = all.chain([wan_in_json()]).collect();
         writeln!(stdout, "{}", json!({ "experiments": all }))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -24,6 +26,10 @@ pub(crate) fn list(format: Format) -> anyhow::Result<ExitCode> {
         for figure in experiment.figures {
             writeln!(stdout, "  {:8}  {}", figure.spec.id, figure.spec.title)?;
         }
+    }
+    writeln!(stdout, "{} ({}); --study wan", wan::TITLE, wan::SOURCE)?;
+    for figure in wan::FIGURES {
+        writeln!(stdout, "  {:8}  {}", figure.id, figure.title)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -37,10 +43,10 @@ fn heading(experiment: &Experiment) -> String {
 }
 
 fn in_json(experiment: &Experiment) -> Value {
-    let figures = experiment.figures.iter().map(|figure| {
-        let spec = &figure.spec;
-        json!({ "id": spec.id, "title": spec.title, "caption": spec.caption })
-    });
+    let figures = experiment
+        .figures
+        .iter()
+        .map(|figure| of_figure(&figure.spec));
     let figures: Vec<Value> = figures.collect();
     json!({
         "id": experiment.id,
@@ -48,6 +54,16 @@ fn in_json(experiment: &Experiment) -> Value {
         "source": Some(experiment.source).filter(|source| !source.is_empty()),
         "figures": figures,
     })
+}
+
+fn wan_in_json() -> Value {
+    let figures = wan::FIGURES.iter().map(|spec| of_figure(spec));
+    let figures: Vec<Value> = figures.collect();
+    json!({ "id": wan::ID, "title": wan::TITLE, "source": wan::SOURCE, "figures": figures })
+}
+
+fn of_figure(spec: &FigureSpec) -> Value {
+    json!({ "id": spec.id, "title": spec.title, "caption": spec.caption })
 }
 
 /// Prints the experiments that these cells belong to.

@@ -2,11 +2,13 @@
 
 mod begin;
 mod planned;
+mod programs;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use adverb_experiments::StudyId;
 use adverb_host::{Busy, now_rfc3339};
 use adverb_launch::{DeviceChoice, Hardware, Interrupt, Mode, printable, take_what_does_not_fit};
 use adverb_measure::{
@@ -28,11 +30,10 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     if args.list {
         return experiments::list(args.format);
     }
-    let default_folder = || {
-        let stamp = now_rfc3339().replace(['-', ':'], "");
-        PathBuf::from(format!("study-{stamp}"))
-    };
-    let out = args.out.clone().unwrap_or_else(default_folder);
+    if args.study.is_some_and(StudyId::is_of_programs) {
+        return programs::run(args);
+    }
+    let out = folder(args);
     let Begun {
         folder,
         mut meta,
@@ -63,6 +64,15 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     let writer = (writer, meta.label.as_deref());
     measure(&mut legs, writer, &interrupt, &mut tally)?;
     conclude(&out, &tally, args)
+}
+
+/// Returns the folder that was named, or a new one.
+fn folder(args: &StudyArgs) -> PathBuf {
+    let default_folder = || {
+        let stamp = now_rfc3339().replace(['-', ':'], "");
+        PathBuf::from(format!("study-{stamp}"))
+    };
+    args.out.clone().unwrap_or_else(default_folder)
 }
 
 /// What a study measures on one device.

@@ -33,6 +33,7 @@ Examples:
   adverb study --open                       3 minutes, into ./study-DATE
   adverb study --list                       the studies and their figures
   adverb study --study macarthur --profile paper --device model:mt26428_qdr
+  adverb study --study wan --device model:ammasso_gige    RDMA and TCP in a WAN
   adverb study --only fig1,rank-rtt         only the cells of two figures
   adverb study --only loss --device soft@127.0.0.1    what lost packets cost
   adverb study --profile full --out full    all sizes: about half an hour
@@ -43,8 +44,8 @@ Examples:
   adverb study --device model:connect_ib    what a Connect-IB would do: seconds"
 )]
 pub(crate) struct StudyArgs {
-    /// Only the figures of one study: macarthur (MacArthur & Russell, HPCC 2012), russell (tutorial, 2013)
-    /// or loss (needs soft@ADDR) [default: all]
+    /// Only the figures of one study: macarthur (MacArthur & Russell, HPCC 2012), russell (tutorial, 2013),
+    /// loss (needs soft@ADDR) or wan (RDMA over IP in a WAN) [default: all but wan]
     #[arg(long, value_name = "STUDY")]
     pub(crate) study: Option<StudyId>,
 

@@ -31,6 +31,7 @@ pub(crate) use closed_loop::closed_loop;
 pub(crate) use connect::connect;
 pub(crate) use mcast::mcast;
 use start::{RD_ATOMIC, measure, schedule};
+pub(crate) use start::{Setting, measure_as};
 pub(crate) use wan::{fetch, interference, overlap, rendezvous};
 use words::{counted, with_common, word, words};
 

@@ -39,12 +39,12 @@ fn duration(args: &ClientArgs) -> Span {
 }
 
 /// Where and how often the points of a program run, and where their records go.
-pub(super) struct Setting<'a> {
-    pub(super) on: &'a TargetArgs,
+pub(crate) struct Setting<'a> {
+    pub(crate) on: &'a TargetArgs,
     /// Runs of each point.
-    pub(super) repetitions: u32,
+    pub(crate) repetitions: u32,
     /// Measured time of a run, for programs that have one.
-    pub(super) duration: Span,
+    pub(crate) duration: Span,
 }
 
 impl<'a> From<&'a ClientArgs> for Setting<'a> {
@@ -73,7 +73,7 @@ pub(super) fn measure(
 ///
 /// # Errors
 /// A point cannot run there, or fails; the records of earlier points are kept.
-pub(super) fn measure_as<T: Table>(
+pub(crate) fn measure_as<T: Table>(
     cells: impl Iterator<Item = anyhow::Result<JobCell>>,
     args: &Setting<'_>,
     rows: impl FnOnce(String) -> T,

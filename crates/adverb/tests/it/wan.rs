@@ -1,6 +1,6 @@
-//! `overlap`, `fetch`, `interference` and `rendezvous` on the command line.
+//! `overlap`, `fetch`, `interference` and `rendezvous` on the command line, and the study of them.
 
-use crate::common::Place;
+use crate::common::{Place, records};
 use insta::assert_snapshot;
 use serde_json::Value;
 
@@ -66,4 +66,23 @@ fn what_a_device_or_a_program_does_not_do_is_refused() {
     assert_snapshot!(refused("interference --compute 0"), @"error: --compute 0 ps with --iters 10: expected more than 0 and at most 50.0 s in total");
     assert_snapshot!(refused("interference --device model:ammasso_gige --by tcp --size 64"), @"error: --size 64 B with --by tcp: the model's TCP does not merge small writes, so that the server would only handle interrupts; use 1 KiB or more");
     assert_snapshot!(refused("fetch --response-delay 6s"), @"error: --response-delay 6.00 s: expected at most 5.00 s");
+    assert_snapshot!(refused("study --study wan --repetitions 2"), @"error: --repetitions with --study wan: its cells are measured once; leave it out");
+}
+
+/// All figures of the study are drawn from the records of a model.
+#[test]
+fn the_study_of_a_wan_draws_its_figures_on_a_model() {
+    let place = Place::new();
+    let line = "study --study wan --device model:ammasso_gige --out wan";
+    place.run(line).ok();
+    let all = records(&place.path("wan"));
+    assert!(
+        all.iter()
+            .all(|record| record["outcome"]["status"] == "ok" || record["outcome"] == "ok")
+    );
+    let report = std::fs::read_to_string(place.path("wan/report.html")).unwrap();
+    for figure in ["wan3", "wan4a", "wan4b", "wan6", "wan7", "wan8", "wan9"] {
+        assert!(report.contains(&format!("id=\"{figure}\"")), "{figure}");
+    }
+    assert!(report.contains("make a computation at the server take longer: "));
 }

@@ -9,6 +9,7 @@ mod loss;
 mod macarthur_russell;
 mod plan;
 mod tutorial;
+pub mod wan;
 
 use std::fmt;
 use std::str::FromStr;
@@ -55,6 +56,7 @@ impl Experiment {
             figures: self.figures.iter().map(|figure| &figure.spec).collect(),
             topics: self.topics,
             ledger: self.ledger(),
+            sentences: None,
         }
     }
 
@@ -116,7 +118,8 @@ pub fn figures() -> impl Iterator<Item = &'static Figure> {
 
 /// Returns what a report shows of all experiments.
 pub fn chapters() -> impl Iterator<Item = Chapter> {
-    EXPERIMENTS.iter().map(Experiment::chapter)
+    let own = EXPERIMENTS.iter().map(Experiment::chapter);
+    own.chain([wan::chapter()])
 }
 
 /// Name of a study, as the command line has it.
@@ -124,6 +127,11 @@ pub fn chapters() -> impl Iterator<Item = Chapter> {
 pub struct StudyId(&'static str);
 
 impl StudyId {
+    /// Whether its cells are programs of several roles ([`wan`]).
+    pub fn is_of_programs(self) -> bool {
+        self.0 == wan::ID
+    }
+
     /// Returns the study's figures, in the order of a report.
     pub fn figures(self) -> impl Iterator<Item = FigureId> {
         let own = EXPERIMENTS.iter().filter(move |own| own.id == self.0);
@@ -144,9 +152,15 @@ impl fmt::Display for StudyId {
     }
 }
 
+/// Returns the names of all studies.
+fn study_ids() -> impl Iterator<Item = &'static str> {
+    let own = EXPERIMENTS.iter().map(|each| each.id);
+    own.chain([wan::ID])
+}
+
 /// The text is not the name of a study.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid study '{text}': choose from {}", EXPERIMENTS.iter().map(|each| each.id).collect::<Vec<_>>().join(", "))]
+#[error("invalid study '{text}': choose from {}", study_ids().collect::<Vec<_>>().join(", "))]
 pub struct ParseStudyIdError {
     text: String,
 }
@@ -155,11 +169,11 @@ impl FromStr for StudyId {
     type Err = ParseStudyIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = EXPERIMENTS.iter().find(|each| each.id == text);
+        let found = study_ids().find(|id| *id == text);
         let text = || ParseStudyIdError {
             text: text.to_owned(),
         };
-        found.map(|each| StudyId(each.id)).ok_or_else(text)
+        found.map(StudyId).ok_or_else(text)
     }
 }
 
@@ -241,10 +255,10 @@ mod tests {
             message,
             "invalid figure 'fig9': choose from fig1, fig2, fig3, fig4, fig5, fig6, table1, fig7, fig8, rank-rtt, rank-cpu, latency, loss (a letter names a panel: fig1a)"
         );
-        let message = "wan".parse::<StudyId>().unwrap_err().to_string();
+        let message = "lan".parse::<StudyId>().unwrap_err().to_string();
         assert_eq!(
             message,
-            "invalid study 'wan': choose from macarthur, russell, loss"
+            "invalid study 'lan': choose from macarthur, russell, loss, wan"
         );
     }
 }

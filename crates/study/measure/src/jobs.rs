@@ -22,6 +22,8 @@ pub struct JobCell {
     pub title: String,
     /// The program to run.
     pub job: Job,
+    /// The figures that show it.
+    pub figures: Vec<String>,
 }
 
 impl JobCell {
@@ -36,6 +38,7 @@ impl JobCell {
             params,
             title: title + &faults.unwrap_or_default(),
             job,
+            figures: Vec::new(),
         }
     }
 
@@ -153,7 +156,7 @@ impl JobRecorder {
             cell: cell.id(),
             label: None,
             pass: Some(pass),
-            figures: Vec::new(),
+            figures: cell.figures.clone(),
             program: cell.program.to_owned(),
             device: self.info.reference.clone(),
             params: cell.params.clone(),

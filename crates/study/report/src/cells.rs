@@ -56,6 +56,8 @@ pub enum Quantity {
     CpuPassive,
     /// CPU time of the active side for a round.
     CpuActivePerRound,
+    /// A share of 1, or a multiple.
+    Ratio,
 }
 
 impl Quantity {
@@ -77,6 +79,7 @@ impl Quantity {
             Quantity::Throughput | Quantity::Goodput => format::throughput(value),
             Quantity::Megabits => format::megabits(value),
             Quantity::CpuActive | Quantity::CpuPassive | Quantity::Loss => format::percent(value),
+            Quantity::Ratio => format!("{value:.2}"),
         }
     }
 
@@ -101,6 +104,7 @@ impl Quantity {
             Quantity::CpuActive => "CPU, active side",
             Quantity::CpuPassive => "CPU, passive side",
             Quantity::CpuActivePerRound => "CPU time per round, active side",
+            Quantity::Ratio => "ratio",
         }
     }
 }
@@ -184,7 +188,8 @@ impl<'a> Cell<'a> {
             | Quantity::ConnectionRate
             | Quantity::ConnectionTime
             | Quantity::RegistrationTime
-            | Quantity::Loss => None,
+            | Quantity::Loss
+            | Quantity::Ratio => None,
             Quantity::RoundTrip => Some(2.0 * ns),
             Quantity::MessageRate => Some(1e9 / self.record.shown_ns(ns)),
             Quantity::Throughput | Quantity::Goodput => {

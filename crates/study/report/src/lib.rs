@@ -27,7 +27,8 @@ use adverb_results::{Outcome, PairRecord, PublishedPoint, Record};
 
 pub use cells::Quantity;
 pub use figure::{
-    FigureSpec, PanelSpec, Plots, RankingSpec, Table, X, chosen_size, label, ranked, variant,
+    FigureSpec, PanelSpec, Plots, RankingSpec, RecordPanel, RecordTable, Table, X, chosen_size,
+    label, ranked, variant,
 };
 pub use findings::Finding;
 
@@ -44,6 +45,18 @@ pub struct Chapter {
     pub topics: &'static [findings::Topic],
     /// The claims of its publication; `None` if it repeats none.
     pub ledger: Option<&'static claims::Ledger>,
+    /// What its records of any program show, a sentence each; `None` if it has only `ping` and `blast`.
+    pub sentences: Option<Sentences>,
+}
+
+/// Says what records of any program show.
+pub type Sentences = fn(&[Record]) -> Vec<String>;
+
+impl Chapter {
+    /// Returns what records of any program show.
+    fn sentences(&self, records: &[Record]) -> Vec<String> {
+        self.sentences.map(|of| of(records)).unwrap_or_default()
+    }
 }
 
 /// What the records do not say about their study.
@@ -118,7 +131,9 @@ impl<'a> Report<'a> {
         let of_sweeps = sweeps.iter().filter_map(sweep::Sweep::finding);
         let matrices = matrix::matrices(self.others);
         let of_matrices = matrices.iter().flat_map(matrix::Matrix::findings);
-        of_sweeps.chain(of_matrices).collect()
+        let chapters = self.chapters.iter();
+        let of_chapters = chapters.flat_map(|chapter| chapter.sentences(self.others));
+        of_chapters.chain(of_sweeps).chain(of_matrices).collect()
     }
 
     /// What the records say, in the order in which to read it.
@@ -199,7 +214,7 @@ impl<'a> Report<'a> {
     fn figures(&self, chapter: &Chapter) -> Vec<figure::Figure> {
         let specs = chapter.figures.iter();
         specs
-            .map(|spec| figure::Figure::build(spec, &self.records, self.published))
+            .map(|spec| figure::Figure::build(spec, &self.records, self.published, self.others))
             .collect()
     }
 

@@ -78,7 +78,8 @@ fn latencies_without_a_tail_are_reported_as_such() {
 fn an_experiment_alone_finds_the_same_as_among_all() {
     let records = crate::common::study();
     let mut each: Vec<Finding> = Vec::new();
-    for chapter in adverb_experiments::chapters() {
+    let of_pairs = adverb_experiments::chapters().filter(|chapter| chapter.sentences.is_none());
+    for chapter in of_pairs {
         let own: Vec<&str> = chapter.figures.iter().map(|spec| spec.id).collect();
         let (title, meta) = (chapter.title, Meta::default());
         let report = Report::from_records(&records, &meta, [chapter]);

@@ -5,11 +5,12 @@ pub mod label;
 mod latency;
 mod published;
 mod rank;
+mod records;
 mod spec;
 
 use std::collections::BTreeMap;
 
-use adverb_results::{DeviceKind, DeviceRef, Outcome, PairRecord, PublishedPoint};
+use adverb_results::{DeviceKind, DeviceRef, Outcome, PairRecord, PublishedPoint, Record};
 
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
@@ -17,7 +18,7 @@ use label::Label;
 pub(crate) use label::by_order;
 pub(crate) use published::look;
 pub use rank::{chosen_size, ranked, variant};
-pub use spec::{FigureSpec, PanelSpec, Plots, RankingSpec, Table, X};
+pub use spec::{FigureSpec, PanelSpec, Plots, RankingSpec, RecordPanel, RecordTable, Table, X};
 
 /// What one figure shows.
 pub(crate) struct Figure {
@@ -121,7 +122,11 @@ impl Figure {
         spec: &'static FigureSpec,
         records: &[&PairRecord],
         published: &[PublishedPoint],
+        others: &[Record],
     ) -> Self {
+        if let Plots::Records(specs, table) = spec.plots {
+            return records::build(spec, (specs, table), others);
+        }
         if let Plots::Devices(specs) = spec.plots {
             return Figure {
                 spec,
@@ -148,6 +153,7 @@ impl Figure {
                     body: Body::Table(rows(&of_device)),
                 }],
                 Plots::Distribution => latency::panels(&of_device, named),
+                Plots::Records(..) => Vec::new(),
                 Plots::Lines(specs) | Plots::Devices(specs) => {
                     let panel = |spec| line_panel(spec, &of_device, named, &published);
                     specs.iter().filter_map(panel).collect()
@@ -357,7 +363,7 @@ fn point(spec: &PanelSpec, cell: Cell<'_>) -> Option<Point> {
             let loss = cell.params().impairment?.loss;
             (loss.get(), format!("loss {loss}"))
         }
-        X::Percentile | X::Parameter => return None,
+        X::Percentile | X::Parameter | X::Time => return None,
     };
     (x > 0.0 || matches!(spec.x, X::Loss)).then(|| Point {
         x,

@@ -1,6 +1,6 @@
 //! How an experiment declares a figure: its words and its plots. [`crate::Report`] draws what is declared.
 
-use adverb_results::PairRecord;
+use adverb_results::{PairRecord, Record};
 
 use super::label::Label;
 use crate::cells::{Cells, Quantity};
@@ -33,6 +33,26 @@ pub enum Plots {
     Table(fn(&Cells<'_>) -> Table),
     /// Latencies by percentile, one line for each variant of a program.
     Distribution,
+    /// Lines over a parameter of records of any program, of all devices together; and a table of them.
+    Records(&'static [RecordPanel], Option<RecordTable>),
+}
+
+/// Makes a table of the records of a figure.
+pub type RecordTable = fn(&[&Record]) -> Table;
+
+/// One panel over records of any program.
+#[derive(Debug)]
+pub struct RecordPanel {
+    /// Heading.
+    pub title: &'static str,
+    /// Horizontal axis: its kind, the path of the parameter, and its name.
+    pub x: (X, &'static str, &'static str),
+    /// Vertical axis: the path of the metric, and what it is.
+    pub y: (&'static str, Quantity),
+    /// Whether the panel shows a record of the figure.
+    pub shows: fn(&Record) -> bool,
+    /// The series that a record belongs to.
+    pub series: fn(&Record) -> String,
 }
 
 /// A table in place of a plot.
@@ -57,6 +77,8 @@ pub enum X {
     Percentile,
     /// A parameter that a sweep varies.
     Parameter,
+    /// A parameter that is a time in nanoseconds.
+    Time,
 }
 
 /// One panel: which records, over what, how they are divided into series.

@@ -42,6 +42,7 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
         main {
             @for (chapter, figures) in &chapters {
                 (chapter_head(chapter))
+                (sentences(&chapter.sentences(report.others)))
                 @for figure in figures { (figure_section(figure)) }
             }
             @if !report.is_of_sweeps() { (findings_section(report, &findings)) }
@@ -64,7 +65,10 @@ fn chapters<'r>(report: &'r Report<'_>) -> (Vec<(&'r Chapter, Vec<Figure>)>, Vec
     for chapter in &report.chapters {
         let figures = report.figures(chapter).into_iter();
         let (shown, others): (Vec<_>, Vec<_>) = figures.partition(Figure::is_shown);
-        left_out.extend(others);
+        // Records of ping and blast do not concern a study of other programs.
+        if chapter.sentences.is_none() || !shown.is_empty() {
+            left_out.extend(others);
+        }
         if !shown.is_empty() {
             chapters.push((chapter, shown));
         }
@@ -77,6 +81,15 @@ fn chapter_head(chapter: &Chapter) -> Markup {
         header class="chapter" {
             h2 { (chapter.title) }
             @if !chapter.source.is_empty() { p class="about" { "Repeats " (chapter.source) "." } }
+        }
+    }
+}
+
+/// What records of any program show.
+fn sentences(all: &[String]) -> Markup {
+    html! {
+        @if !all.is_empty() {
+            ul class="findings" { @for sentence in all { li { (unbroken(sentence)) } } }
         }
     }
 }
@@ -103,6 +116,7 @@ pub(crate) fn document(title: &str, body: &Markup) -> Markup {
 /// Returns the title, which says whether the figures are measured or predicted.
 fn title_of(report: &Report<'_>) -> String {
     let kinds = report.records.iter().map(|r| r.device.kind);
+    let kinds = kinds.chain(report.others.iter().map(|r| r.device.kind));
     let (models, others): (Vec<_>, Vec<_>) = kinds.partition(|k| *k == DeviceKind::Model);
     let what = match (models.is_empty(), others.is_empty()) {
         (false, true) => "a prediction",

@@ -56,9 +56,8 @@ impl Axes {
         let bottom = if flat { BOTTOM_FLAT } else { BOTTOM };
         let form = match (lines.x, lines.y) {
             (_, Quantity::CpuActive | Quantity::CpuPassive) => Form::Percent,
-            (X::Buffers, Quantity::MessageRate | Quantity::Throughput | Quantity::Megabits) => {
-                Form::Linear
-            }
+            (X::Buffers, Quantity::MessageRate | Quantity::Throughput | Quantity::Megabits)
+            | (_, Quantity::Ratio) => Form::Linear,
             _ => Form::Decades,
         };
         let (xs, ys) = (bounds.xs.iter().copied(), bounds.ys.iter().copied());
@@ -101,6 +100,7 @@ fn x_name(axis: X) -> &'static str {
         X::Loss => "share of packets lost",
         X::Percentile => "percentile of messages",
         X::Parameter => "value",
+        X::Time => "time",
     }
 }
 

@@ -72,6 +72,9 @@ impl Scale {
             X::Size => Kind::Log2 { sizes: true },
             X::Buffers | X::Parameter => Kind::Log2 { sizes: false },
             X::Loss => Kind::Loss,
+            X::Time => Kind::Linear {
+                quantity: Quantity::Latency,
+            },
             X::Percentile => Kind::Percentile,
         };
         let (low, high) = range(values.map(|v| kind.transform(v)));

@@ -1,0 +1,163 @@
+//! The study's findings: sentences over its records, for each device.
+
+use std::collections::BTreeSet;
+
+use adverb_report::format;
+use adverb_results::Record;
+
+use super::FIGURES;
+use super::figures::{by_protocol, delay, parameter, word};
+
+/// Returns what the records of the study show, device by device.
+pub(super) fn sentences(records: &[Record]) -> Vec<String> {
+    let is_own = |id: &String| FIGURES.iter().any(|figure| figure.id == id);
+    let own = |record: &&Record| record.is_ok() && record.figures.iter().any(is_own);
+    let records: Vec<&Record> = records.iter().filter(own).collect();
+    let devices: BTreeSet<String> = records.iter().map(|r| r.device.to_string()).collect();
+    let of_each = devices.iter().flat_map(|device| {
+        let of_device = |record: &&&Record| record.device.to_string() == *device;
+        let records: Vec<&Record> = records.iter().filter(of_device).copied().collect();
+        let found = [
+            round_trip(&records),
+            overlap(&records),
+            progress(&records),
+            stolen(&records),
+            protocols(&records),
+        ];
+        let found: Vec<String> = found.into_iter().flatten().collect();
+        found
+            .into_iter()
+            .map(move |sentence| format!("On {device}, {sentence}"))
+    });
+    of_each.collect()
+}
+
+/// Returns the value of a record with this word for `by`, and these parameters.
+fn value(
+    records: &[&Record],
+    (program, by): (&str, &str),
+    wanted: &[(&str, u64)],
+    metric: &str,
+) -> Option<f64> {
+    let is_wanted = |record: &&&Record| {
+        record.program == program
+            && word(record, "by") == by
+            && wanted.iter().all(|(name, value)| match *name {
+                "delay_ns" => delay(record) == *value,
+                name => parameter(record, name) == *value,
+            })
+    };
+    records.iter().rev().find(is_wanted)?.metric(metric)
+}
+
+fn round_trip(records: &[&Record]) -> Option<String> {
+    let of = |by, delay| {
+        let wanted = [("size_bytes", 1024), ("compute_ns", 0), ("delay_ns", delay)];
+        value(records, ("overlap", by), &wanted, "communication_ns.p50")
+    };
+    let (write, tcp) = (of("write", 0)?, of("tcp", 0)?);
+    let far = of("write", 4_000_000).zip(of("tcp", 4_000_000));
+    let far = far.map_or_else(String::new, |(write, tcp)| {
+        format!(
+            "; over a path of 4 ms it is {} of it",
+            format::percent(100.0 * write / tcp)
+        )
+    });
+    Some(format!(
+        "the round trip of 1 KiB by WRITE takes {}, {} of TCP's {}{far}.",
+        format::time(write),
+        format::percent(100.0 * write / tcp),
+        format::time(tcp)
+    ))
+}
+
+fn overlap(records: &[&Record]) -> Option<String> {
+    let computations = |by: &str| -> BTreeSet<u64> {
+        let own = records.iter().filter(|record| {
+            record.program == "overlap" && word(record, "by") == by && delay(record) == 0
+        });
+        own.map(|record| parameter(record, "compute_ns")).collect()
+    };
+    let of = |by, compute| {
+        let wanted = [
+            ("size_bytes", 1024),
+            ("compute_ns", compute),
+            ("delay_ns", 0),
+        ];
+        value(records, ("overlap", by), &wanted, "overlap_ratio")
+    };
+    // The first computation that is at least as long as the exchange by TCP.
+    let idle = [("size_bytes", 1024), ("compute_ns", 0), ("delay_ns", 0)];
+    let alone = value(records, ("overlap", "tcp"), &idle, "communication_ns.p50")?;
+    let compute = computations("tcp")
+        .into_iter()
+        .find(|ns| *ns as f64 >= alone)?;
+    let (write, tcp) = (of("write", compute)?, of("tcp", compute)?);
+    Some(format!(
+        "a computation of {} makes up {} of an exchange by WRITE, and {} by TCP, the rest of which it does not hide.",
+        format::time(compute as f64),
+        format::percent(100.0 * write),
+        format::percent(100.0 * tcp)
+    ))
+}
+
+fn progress(records: &[&Record]) -> Option<String> {
+    let of = |by, load| {
+        let wanted = [("response_delay_ns", load), ("delay_ns", 0)];
+        value(records, ("fetch", by), &wanted, "latency_ns.p50")
+    };
+    let busy = 10_000_000;
+    let (read, idle) = (of("read", busy)?, of("read", 0)?);
+    let others = ["send", "tcp"].map(|by| Some((by, of(by, busy)?)));
+    let others = others.into_iter().flatten();
+    let others: Vec<String> = others
+        .map(|(by, time)| format!("{} by {}", format::time(time), by.to_uppercase()))
+        .collect();
+    Some(format!(
+        "fetching 1 KiB from a server that answers after 10 ms takes {} by READ ({} if the server is idle) and {}.",
+        format::time(read),
+        format::time(idle),
+        format::and(&others)
+    ))
+}
+
+fn stolen(records: &[&Record]) -> Option<String> {
+    let of = |by| {
+        let wanted = [("size_bytes", 16_384), ("delay_ns", 0)];
+        let slowdown = value(records, ("interference", by), &wanted, "slowdown")?;
+        Some(format!("{slowdown:.2} times with {}", by.to_uppercase()))
+    };
+    let all: Vec<String> = ["write", "send", "tcp"]
+        .into_iter()
+        .filter_map(of)
+        .collect();
+    (!all.is_empty()).then(|| {
+        format!(
+            "clients that stream messages of 16 KiB make a computation at the server take longer: {} its time alone.",
+            format::and(&all)
+        )
+    })
+}
+
+fn protocols(records: &[&Record]) -> Option<String> {
+    let own = records
+        .iter()
+        .filter(|record| record.program == "rendezvous");
+    let own: Vec<_> = own.filter(|record| delay(record) == 0).collect();
+    let sizes: BTreeSet<u64> = own.iter().map(|r| parameter(r, "size_bytes")).collect();
+    let best = |size: &u64| {
+        let of_size = own.iter().filter(|r| parameter(r, "size_bytes") == *size);
+        let timed = of_size.filter_map(|r| Some((by_protocol(r), r.metric("one_way_ns.p50")?)));
+        let agreed = timed.filter(|(protocol, _)| protocol != "prearranged");
+        agreed.min_by(|a, b| a.1.total_cmp(&b.1))
+    };
+    let (first, last) = (sizes.first()?, sizes.last()?);
+    let ((short, short_ns), (long, long_ns)) = (best(first)?, best(last)?);
+    Some(format!(
+        "of the protocols without a prearranged buffer the fastest for {} is {short} ({}), and for {} {long} ({}).",
+        format::size(*first),
+        format::time(short_ns),
+        format::size(*last),
+        format::time(long_ns)
+    ))
+}

@@ -1,0 +1,340 @@
+//! The cells of the study's figures.
+
+use adverb_patterns::rendezvous::Protocol;
+use adverb_patterns::{By, Task, Wan};
+use adverb_results::{Impairment, Word};
+use adverb_units::{Bytes, Span};
+use adverb_verbs::PathOptions;
+use serde_json::{Value, json};
+
+use super::figures::{
+    FETCH, INTERFERENCE, LAN, LATENCY, OVERLAP, OVERLAP_DELAYED, PROGRESS, RENDEZVOUS,
+};
+use crate::Profile;
+
+/// What a device can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// It has queue pairs.
+    pub queue_pairs: bool,
+    /// It has sockets.
+    pub sockets: bool,
+    /// It delays packets on request.
+    pub delay: bool,
+    /// Its time is virtual: nothing varies, and 40 clients have a core each.
+    pub is_virtual: bool,
+}
+
+/// A cell: a program with its parameters, and the figures that show it.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// Name of the program on the command line.
+    pub program: &'static str,
+    /// Parameters of its record, by name, except for the path.
+    pub params: Value,
+    /// The program.
+    pub job: Wan,
+    /// The figures that show it.
+    pub figures: Vec<&'static str>,
+}
+
+/// Delays of the path in each direction.
+const DELAYS_US: [u64; 8] = [0, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000];
+const FEW_DELAYS_US: [u64; 4] = [0, 1_000, 4_000, 16_000];
+/// Message of the experiments that do not vary it.
+const SIZE: Bytes = Bytes::kib(1);
+/// Computations of Figure 4a, at no delay, and of Figure 5a.
+const COMPUTE_US: [u64; 9] = [0, 10, 20, 40, 60, 80, 120, 160, 400];
+const COMPUTE_DELAYED_US: [u64; 7] = [0, 500, 1_000, 2_000, 3_000, 4_000, 8_000];
+/// The delay of Figures 5a and 6a, and the computation of Figure 5b.
+const DELAYED: Span = Span::from_ms(1);
+const COMPUTE: Span = Span::from_ms(2);
+/// What a busy server computes before it answers.
+const RESPONSE_DELAYS_US: [u64; 6] = [0, 100, 1_000, 2_000, 5_000, 10_000];
+/// The computation of a server with clients.
+const STOLEN: Span = Span::from_ms(20);
+const STOLEN_SIZE: Bytes = Bytes::kib(16);
+/// The smallest messages that clients stream over sockets of a model, whose TCP does not merge small writes: each
+/// would be a frame with an interrupt, which the server's core could not keep up with.
+const LEAST_STREAMED: Bytes = Bytes::kib(1);
+/// Clients of the publication, and on a real machine.
+const CLIENTS: u32 = 40;
+const FEW_CLIENTS: u32 = 2;
+
+struct Draft {
+    abilities: Abilities,
+    iters: u32,
+    points: Vec<Point>,
+}
+
+/// Returns the cells that a device can run.
+pub fn plan(profile: Profile, abilities: Abilities) -> Vec<Point> {
+    let iters = match (abilities.is_virtual, profile) {
+        (true, _) => 3,
+        (_, Profile::Quick) => 30,
+        (_, Profile::Full | Profile::Paper) => 200,
+    };
+    let mut draft = Draft {
+        abilities,
+        iters,
+        points: Vec::new(),
+    };
+    draft.latency(profile);
+    draft.overlap();
+    draft.fetch();
+    draft.interference(profile);
+    draft.rendezvous(profile);
+    draft.points
+}
+
+/// Powers of four, or of two, from 1 B to 64 KiB.
+fn sizes(profile: Profile) -> Vec<Bytes> {
+    let step = if profile == Profile::Quick { 2 } else { 1 };
+    let exponents = (0..=16).step_by(step);
+    exponents.map(|n| Bytes::new(1 << n)).collect()
+}
+
+impl Draft {
+    /// Figures 3 and 8: WRITE and TCP over size and delay.
+    fn latency(&mut self, profile: Profile) {
+        for size in sizes(profile) {
+            for by in [By::Write, By::Tcp] {
+                let task = overlap(by, Span::ZERO);
+                self.add(task, size, Span::ZERO, &[LATENCY.id, LAN.id]);
+            }
+        }
+        for delay in DELAYS_US.map(Span::from_us) {
+            for by in [By::Write, By::Tcp] {
+                self.add(overlap(by, Span::ZERO), SIZE, delay, &[LATENCY.id]);
+            }
+        }
+    }
+
+    /// Figures 4a, 5a and 5b: a computation between a message's start and its end.
+    fn overlap(&mut self) {
+        let ways = [By::Write, By::Read, By::Send, By::Tcp];
+        for compute in COMPUTE_US.map(Span::from_us) {
+            for by in ways {
+                self.add(overlap(by, compute), SIZE, Span::ZERO, &[OVERLAP.id]);
+            }
+        }
+        for compute in COMPUTE_DELAYED_US.map(Span::from_us) {
+            for by in ways {
+                self.add(overlap(by, compute), SIZE, DELAYED, &[OVERLAP_DELAYED.id]);
+            }
+        }
+        for delay in DELAYS_US.map(Span::from_us) {
+            for by in ways {
+                self.add(overlap(by, COMPUTE), SIZE, delay, &[OVERLAP_DELAYED.id]);
+            }
+        }
+    }
+
+    /// Figures 4b, 6a and 6b: data of a busy server.
+    fn fetch(&mut self) {
+        let ways = [By::Read, By::Send, By::Tcp];
+        for response_delay in RESPONSE_DELAYS_US.map(Span::from_us) {
+            for by in ways {
+                let task = Task::Fetch { by, response_delay };
+                self.add(task, SIZE, Span::ZERO, &[FETCH.id, PROGRESS.id]);
+                self.add(task, SIZE, DELAYED, &[PROGRESS.id]);
+            }
+        }
+        for delay in DELAYS_US.map(Span::from_us) {
+            for by in ways {
+                let response_delay = COMPUTE;
+                let task = Task::Fetch { by, response_delay };
+                self.add(task, SIZE, delay, &[PROGRESS.id]);
+            }
+        }
+    }
+
+    /// Figures 7a and 7b: a computation at a server to which clients stream.
+    fn interference(&mut self, profile: Profile) {
+        let clients = match self.abilities.is_virtual {
+            true => CLIENTS,
+            false => FEW_CLIENTS,
+        };
+        let task = |by| Task::Interference {
+            by,
+            compute: STOLEN,
+            clients,
+            machines: if self.abilities.is_virtual {
+                clients
+            } else {
+                1
+            },
+        };
+        let ways = [By::Write, By::Send, By::Tcp];
+        let tasks = ways.map(task);
+        for size in sizes(profile) {
+            for (by, task) in ways.into_iter().zip(tasks) {
+                let floods = self.abilities.is_virtual && by == By::Tcp && size < LEAST_STREAMED;
+                if !floods {
+                    self.add(task, size, Span::ZERO, &[INTERFERENCE.id]);
+                }
+            }
+        }
+        for delay in FEW_DELAYS_US.map(Span::from_us) {
+            for task in tasks {
+                self.add(task, STOLEN_SIZE, delay, &[INTERFERENCE.id]);
+            }
+        }
+    }
+
+    /// Figure 9: protocols over size and delay.
+    fn rendezvous(&mut self, profile: Profile) {
+        let protocols = [
+            Protocol::Write,
+            Protocol::Read,
+            Protocol::Prearranged,
+            Protocol::Eager,
+            Protocol::Sockets,
+        ];
+        for delay in FEW_DELAYS_US.map(Span::from_us) {
+            for size in sizes(profile) {
+                for protocol in protocols {
+                    let task = Task::Rendezvous { protocol };
+                    self.add(task, size, delay, &[RENDEZVOUS.id]);
+                }
+            }
+        }
+    }
+
+    /// Adds a cell, or its figures to an equal cell; leaves out what the device cannot do.
+    fn add(&mut self, task: Task, size: Bytes, delay: Span, figures: &[&'static str]) {
+        let Abilities {
+            queue_pairs,
+            sockets,
+            delay: delays,
+            ..
+        } = self.abilities;
+        let mut path = PathOptions::default();
+        if delay > Span::ZERO {
+            path.impairment = Some(Impairment {
+                delay,
+                seed: 1,
+                ..Impairment::default()
+            });
+        }
+        let iters = match task {
+            Task::Interference { .. } => self.iters.min(5),
+            _ => self.iters,
+        };
+        let job = Wan {
+            task,
+            size,
+            iters,
+            path,
+        };
+        let can_send = if job.is_stream() {
+            sockets
+        } else {
+            queue_pairs
+        };
+        if !can_send || (delay > Span::ZERO && !delays) {
+            return;
+        }
+        if let Some(point) = self.points.iter_mut().find(|point| point.job == job) {
+            let new = figures.iter().filter(|id| !point.figures.contains(id));
+            let new: Vec<_> = new.copied().collect();
+            point.figures.extend(new);
+            return;
+        }
+        let (program, params) = described(&job);
+        self.points.push(Point {
+            program,
+            params,
+            job,
+            figures: figures.to_vec(),
+        });
+    }
+}
+
+const fn overlap(by: By, compute: Span) -> Task {
+    Task::Overlap { by, compute }
+}
+
+/// Returns the program of a job and its parameters, as `adverb` has them.
+fn described(job: &Wan) -> (&'static str, Value) {
+    let (program, mut params) = match job.task {
+        Task::Overlap { by, compute } => {
+            let params = json!({ "by": by.word(), "compute_ns": compute.as_ns_f64() });
+            ("overlap", params)
+        }
+        Task::Fetch { by, response_delay } => {
+            let delay = response_delay.as_ns_f64();
+            let params = json!({ "by": by.word(), "response_delay_ns": delay });
+            ("fetch", params)
+        }
+        Task::Interference {
+            by,
+            compute,
+            clients,
+            machines,
+        } => {
+            let params = json!({
+                "by": by.word(), "compute_ns": compute.as_ns_f64(), "clients": clients,
+                "machines": machines,
+            });
+            ("interference", params)
+        }
+        Task::Rendezvous { protocol } => ("rendezvous", json!({ "protocol": protocol.word() })),
+    };
+    params["size_bytes"] = json!(job.size);
+    params["iters"] = job.iters.into();
+    (program, params)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::wan::FIGURES;
+
+    const MODEL: Abilities = Abilities {
+        queue_pairs: true,
+        sockets: true,
+        delay: true,
+        is_virtual: true,
+    };
+
+    fn shown(abilities: Abilities) -> BTreeSet<&'static str> {
+        let points = plan(Profile::Quick, abilities).into_iter();
+        points.flat_map(|point| point.figures).collect()
+    }
+
+    #[test]
+    fn a_model_fills_all_figures_and_measures_each_cell_once() {
+        let all: BTreeSet<&str> = FIGURES.iter().map(|figure| figure.id).collect();
+        assert_eq!(shown(MODEL), all);
+        let points = plan(Profile::Full, MODEL);
+        for (place, point) in points.iter().enumerate() {
+            let same = |other: &Point| other.job == point.job;
+            assert!(!points[..place].iter().any(same), "{:?}", point.job);
+        }
+    }
+
+    #[test]
+    fn a_device_gets_only_cells_that_it_can_run() {
+        let tcp = Abilities {
+            queue_pairs: false,
+            delay: false,
+            is_virtual: false,
+            ..MODEL
+        };
+        let points = plan(Profile::Quick, tcp);
+        assert!(points.iter().all(|point| point.job.is_stream()));
+        let delayed = |point: &Point| point.job.path.impairment.is_some();
+        assert!(!points.iter().any(delayed));
+        let soft = Abilities {
+            queue_pairs: true,
+            sockets: false,
+            ..tcp
+        };
+        let points = plan(Profile::Quick, soft);
+        assert!(points.iter().all(|point| !point.job.is_stream()));
+        assert!(shown(soft).contains("wan7"));
+    }
+}

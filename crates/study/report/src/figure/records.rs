@@ -1,0 +1,115 @@
+//! Panels over records of any program.
+
+use std::collections::BTreeSet;
+
+use adverb_results::{DeviceKind, Outcome, Record};
+
+use super::{
+    Body, Extent, Figure, FigureSpec, Lines, Origin, Panel, Point, RecordPanel, RecordTable,
+    Series, X, by_order,
+};
+use crate::format;
+
+/// A figure as far as these records show it; of several records of a cell the last one counts.
+pub(super) fn build(
+    spec: &'static FigureSpec,
+    (panels, table): (&[RecordPanel], Option<RecordTable>),
+    records: &[Record],
+) -> Figure {
+    let of_figure = |record: &&Record| record.figures.iter().any(|id| id == spec.id);
+    let of_figure: Vec<&Record> = records.iter().filter(of_figure).collect();
+    let measured: Vec<&Record> = of_figure.iter().copied().filter(|r| r.is_ok()).collect();
+    let devices: BTreeSet<_> = measured.iter().map(|record| &record.device).collect();
+    let several = devices.len() > 1;
+    let lines = panels.iter().map(|panel| lines(panel, &measured, several));
+    let mut panels: Vec<Panel> = lines.flatten().collect();
+    if let Some(table) = table.filter(|_| !measured.is_empty()) {
+        panels.push(Panel {
+            device: None,
+            title: spec.name.to_owned(),
+            body: Body::Table(table(&measured)),
+        });
+    }
+    let failed = of_figure.iter().filter_map(|record| match &record.outcome {
+        Outcome::Failed { reason } => Some((record.cell.clone(), reason.clone())),
+        Outcome::Ok => None,
+    });
+    Figure {
+        spec,
+        panels,
+        failed: failed.collect(),
+    }
+}
+
+fn lines(spec: &RecordPanel, records: &[&Record], several: bool) -> Option<Panel> {
+    let (axis, _, name) = spec.x;
+    let mut series: Vec<Series> = Vec::new();
+    for record in records.iter().filter(|record| (spec.shows)(record)) {
+        let Some(point) = point(spec, record) else {
+            continue;
+        };
+        let mut label = (spec.series)(record);
+        if several {
+            label = format!("{}: {label}", record.device);
+        }
+        match series.iter_mut().find(|series| series.name == label) {
+            Some(series) => {
+                series.points.retain(|other| other.x != point.x);
+                series.points.push(point);
+            }
+            None => series.push(Series {
+                origin: Origin::Records,
+                short: label.clone(),
+                name: label,
+                style: by_order(series.len()),
+                points: vec![point],
+            }),
+        }
+    }
+    for series in &mut series {
+        series.points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    }
+    (!series.is_empty()).then(|| Panel {
+        device: None,
+        title: spec.title.to_owned(),
+        body: Body::Lines(Lines {
+            x: axis,
+            x_name: Some(name.to_owned()),
+            y: spec.y.1,
+            series,
+        }),
+    })
+}
+
+fn point(spec: &RecordPanel, record: &Record) -> Option<Point> {
+    let (axis, path, _) = spec.x;
+    let x = parameter(record, path)?;
+    let (metric, quantity) = spec.y;
+    let y = record.metric(metric).filter(|y| *y > 0.0)?;
+    let place = match axis {
+        X::Time => format::time(x),
+        X::Size => format::size(x as u64),
+        _ => x.to_string(),
+    };
+    let predicted = match record.device.kind {
+        DeviceKind::Model => ", predicted",
+        _ => "",
+    };
+    Some(Point {
+        x,
+        y,
+        low: y,
+        high: y,
+        extent: Extent::Value,
+        text: format!("{place}: {}{predicted}", quantity.show(y)),
+    })
+}
+
+/// Returns the parameter at a path such as `impairment.delay_ns`; 0 if the record does not have it, as for a path
+/// without a delay.
+fn parameter(record: &Record, path: &str) -> Option<f64> {
+    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+    let names = rest.split('.').filter(|name| !name.is_empty());
+    let found = names.fold(record.params.get(first), |at, name| at?.get(name));
+    found.map_or(Some(0.0), serde_json::Value::as_f64)
+}
