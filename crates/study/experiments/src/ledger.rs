@@ -6,12 +6,14 @@ use adverb_report::claims::Ledger;
 use serde_json::Value;
 use toml_edit::{ImDocument, Item, Table};
 
-use crate::EXPERIMENTS;
+use crate::{EXPERIMENTS, wan};
 
 /// The ledgers, each with the id of its experiment.
 static LEDGERS: LazyLock<Vec<(&'static str, Ledger)>> = LazyLock::new(|| {
     let with_claims = EXPERIMENTS.iter().filter(|e| !e.claims.is_empty());
-    with_claims.map(|e| (e.id, read(e.claims))).collect()
+    let of_experiments = with_claims.map(|e| (e.id, e.claims));
+    let all = of_experiments.chain([(wan::ID, wan::CLAIMS)]);
+    all.map(|(id, claims)| (id, read(claims))).collect()
 });
 
 /// Returns the ledgers of all experiments that repeat a publication.

@@ -8,6 +8,8 @@ mod plan;
 
 use adverb_report::{Chapter, FigureSpec};
 
+use crate::ledger;
+
 use figures::{FETCH, INTERFERENCE, LAN, LATENCY, OVERLAP, OVERLAP_DELAYED, PROGRESS, RENDEZVOUS};
 pub use plan::{Abilities, Point, plan};
 
@@ -33,6 +35,9 @@ pub const TITLE: &str = "RDMA over IP in a WAN";
 pub const SOURCE: &str = "H.-W. Jin et al., Performance Evaluation of RDMA over IP: A Case Study with the Ammasso \
                           Gigabit Ethernet NIC";
 
+/// The claims of the publication, as TOML.
+pub(crate) const CLAIMS: &str = include_str!("claims.toml");
+
 /// Returns what a report shows of it.
 pub fn chapter() -> Chapter {
     Chapter {
@@ -40,7 +45,7 @@ pub fn chapter() -> Chapter {
         source: SOURCE,
         figures: FIGURES.to_vec(),
         topics: &[],
-        ledger: None,
+        ledger: ledger::of(ID),
         sentences: Some(findings::sentences),
     }
 }
