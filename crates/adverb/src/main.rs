@@ -6,6 +6,7 @@ mod args;
 mod busy;
 mod claims;
 mod compare;
+mod degen;
 mod device;
 mod doctor;
 mod experiments;
@@ -107,6 +108,7 @@ fn run_once(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Study(args) => return study::run(&args),
         Command::Run(args) => match run::run(&args)? {},
+        Command::Degen(args) => return degen::run(&args),
         Command::Env(args) => run::env(&args)?,
         Command::Serve(args) => serve(&args)?,
         Command::Devices(args) => device::list(&args)?,

@@ -7,6 +7,7 @@
 mod claims;
 mod compare;
 mod connect;
+mod degen;
 mod format;
 mod impair;
 mod install;
@@ -37,6 +38,7 @@ use std::process::ExitCode;
 pub(crate) use claims::ClaimsArgs;
 pub(crate) use compare::CompareArgs;
 pub(crate) use connect::ConnectArgs;
+pub(crate) use degen::DegenArgs;
 pub(crate) use format::Format;
 pub(crate) use install::{CompletionsArgs, ManArgs};
 pub(crate) use limit::LimitArgs;
@@ -183,6 +185,7 @@ pub(crate) enum Command {
     Rendezvous(RendezvousArgs),
     Run(RunArgs),
     Env(EnvArgs),
+    Degen(DegenArgs),
     Serve(ServeArgs),
     Devices(DevicesArgs),
     Doctor(DoctorArgs),
@@ -211,7 +214,8 @@ impl Command {
     pub(crate) fn is_of_each_rank(&self) -> bool {
         matches!(
             self,
-            Command::Devices(_)
+            Command::Degen(_)
+                | Command::Devices(_)
                 | Command::Doctor(_)
                 | Command::Env(_)
                 | Command::Role(_)

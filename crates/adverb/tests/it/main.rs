@@ -6,6 +6,7 @@ mod common;
 mod compare;
 mod connect;
 mod crowds;
+mod degen;
 mod docs;
 mod doctor;
 mod earlier;

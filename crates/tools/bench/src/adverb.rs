@@ -103,10 +103,40 @@ fn over_udp(setting: &Setting, command: &str, pointer: &str, without: &str) -> R
     figure_in(&printed, pointer)
 }
 
+/// Bytes per second of a command between two ends of a path. `enter` moves the calling thread
+/// to one of them.
+pub(crate) fn bytes_per_second_between(
+    setting: &Setting,
+    command: &str,
+    [near, far]: [&str; 2],
+    enter: &dyn Fn(usize) -> Result<()>,
+) -> Result<f64> {
+    let [active, passive] = setting.cores.map(|core| core.to_string());
+    enter(1)?;
+    let device = format!("soft@{far}");
+    let device = ["--device", &device, "--cpu", &passive];
+    let (_server, address) = serve_at(setting, far, &device, "")?;
+    enter(0)?;
+    let command = format!("{command} --device soft@{near} --peer {address}");
+    figure_in(
+        &run(setting, &command, Some(&active))?,
+        "/metrics/bytes_per_s",
+    )
+}
+
 /// Starts `adverb serve` for one session; returns the process and where it listens.
 fn serve(setting: &Setting, options: &[&str], without: &str) -> Result<(Ended, String)> {
+    serve_at(setting, "127.0.0.1", options, without)
+}
+
+fn serve_at(
+    setting: &Setting,
+    ip: &str,
+    options: &[&str],
+    without: &str,
+) -> Result<(Ended, String)> {
     let server = Command::new(&setting.adverb)
-        .args(["serve", "--once", "--bind", "127.0.0.1:0"])
+        .args(["serve", "--once", "--bind", &format!("{ip}:0")])
         .args(options)
         .env(UDP_WITHOUT, without)
         .stdin(Stdio::null())

@@ -82,17 +82,20 @@ pub(crate) fn free_port() -> Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// Whether some socket of this network namespace listens on `port` (state 0A in /proc/net/tcp).
+/// Whether some socket in the network namespace listens on `port` of the calling thread (state 0A in
+/// /proc/thread-self/net/tcp).
 fn listens(port: u16) -> bool {
     let ending = format!(":{port:04X}");
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|path| {
-        let table = std::fs::read_to_string(path).unwrap_or_default();
-        table.lines().any(|line| {
-            let mut columns = line.split_whitespace().skip(1);
-            let local = columns.next().is_some_and(|local| local.ends_with(&ending));
-            local && columns.nth(1) == Some("0A")
+    ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"]
+        .iter()
+        .any(|path| {
+            let table = std::fs::read_to_string(path).unwrap_or_default();
+            table.lines().any(|line| {
+                let mut columns = line.split_whitespace().skip(1);
+                let local = columns.next().is_some_and(|local| local.ends_with(&ending));
+                local && columns.nth(1) == Some("0A")
+            })
         })
-    })
 }
 
 #[cfg(test)]

@@ -12,12 +12,24 @@ pub(crate) const NEEDS: &str = "iperf3 is not installed (Debian: iperf3)";
 /// Bytes per second of one stream of messages of this length, without its first second; `None` if iperf3 is not
 /// installed.
 pub(crate) fn stream(cores: [u32; 2], length: &str) -> Result<Option<f64>> {
+    stream_between(cores, ("127.0.0.1", length), "1", &|_| Ok(()))
+}
+
+/// The same with a server at `ip`, for `seconds`. `enter` moves the calling thread to the
+/// end of a path where the server (1) or the client (0) is started.
+pub(crate) fn stream_between(
+    cores: [u32; 2],
+    (ip, length): (&str, &str),
+    seconds: &str,
+    enter: &dyn Fn(usize) -> Result<()>,
+) -> Result<Option<f64>> {
     if !is_installed("iperf3") {
         return Ok(None);
     }
+    enter(1)?;
     let port = free_port()?;
     let server = Command::new("iperf3")
-        .args(["-s", "-1", "-B", "127.0.0.1", "-p", &port.to_string()])
+        .args(["-s", "-1", "-B", ip, "-p", &port.to_string()])
         .args(["-A", &cores[1].to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -26,9 +38,10 @@ pub(crate) fn stream(cores: [u32; 2], length: &str) -> Result<Option<f64>> {
         .context("cannot start iperf3")?;
     let mut server = Ended(server);
     server.wait_until_it_listens(port, "iperf3")?;
+    enter(0)?;
     let client = Command::new("iperf3")
-        .args(["-c", "127.0.0.1", "-p", &port.to_string()])
-        .args(["-t", "1", "-O", "1", "-l", length])
+        .args(["-c", ip, "-p", &port.to_string()])
+        .args(["-t", seconds, "-O", "1", "-l", length])
         .args(["-A", &cores[0].to_string(), "-J"])
         .output()
         .context("cannot start iperf3")?;

@@ -8,6 +8,7 @@
 
 mod adverb;
 mod child;
+mod degen;
 mod guests;
 mod iperf;
 mod lab;

@@ -85,7 +85,7 @@ impl Place {
     }
 
     /// Runs `adverb` after a mount that nothing else sees.
-    fn run_after(&self, mount: &str, line: &str) -> Option<Ended> {
+    pub(crate) fn run_after(&self, mount: &str, line: &str) -> Option<Ended> {
         let adverb = self.command(line);
         let script = format!("{mount} || exit 77; exec \"$@\"");
         let privileges: &[&str] = match rustix::process::geteuid().is_root() {

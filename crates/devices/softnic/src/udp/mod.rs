@@ -25,11 +25,9 @@ mod binding;
 mod capture;
 mod datagram_table;
 mod datagrams;
-mod delay_line;
 mod delayed_ack;
 mod driver;
 mod drops;
-mod faults;
 mod filter;
 mod groups;
 mod host;
@@ -57,6 +55,9 @@ use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
 use adverb_wire::{ROCE_PORT, mad};
 
+#[cfg(feature = "testing")]
+pub use adverb_impair::Fault;
+
 pub use address::{host_addresses, interface_index};
 pub(crate) use address::{ip_of, udp_port};
 pub(crate) use binding::{Bound, UdpAddress, UdpPeers};
@@ -66,8 +67,6 @@ use datagrams::receive_grh;
 use delayed_ack::Caller;
 pub(crate) use driver::Progress;
 use driver::{Driver, Left};
-#[cfg(feature = "testing")]
-pub use faults::Fault;
 use groups::Joined;
 pub(crate) use groups::ReachError;
 pub(crate) use host::{Endpoint, Host};
@@ -561,7 +560,7 @@ impl Udp {
     /// Injects the faults that a closure chooses into all further received datagrams.
     #[cfg(feature = "testing")]
     pub(crate) fn inject(&self, rule: impl FnMut(&[u8]) -> Option<Fault> + Send + 'static) {
-        let injector = faults::FaultInjector::by_rule(Box::new(rule));
+        let injector = adverb_impair::FaultInjector::by_rule(Box::new(rule));
         self.driver().receive_faults = Some(injector);
     }
 }

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use adverb_verbs::TrafficClass;
 use adverb_wire::frame::{Addresses, Flow};
-use adverb_wire::ipv4::{Fragmentation, Unseen};
+use adverb_wire::ipv4::{self, Fragmentation, Unseen};
+use adverb_wire::ipv6;
 
 /// A peer's socket, and the traffic class of the packets to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,5 +66,14 @@ pub(super) fn unseen(identification: u16) -> Unseen {
     Unseen {
         identification,
         fragmentation: Fragmentation::Forbidden,
+    }
+}
+
+/// Returns the bytes on the wire around the UDP payload of packets from or to this address: the IP header, UDP header 8,
+/// Ethernet header 14, check sequence 4, preamble 8 and gap 12.
+pub(super) const fn around(address: SocketAddr) -> usize {
+    46 + match address {
+        SocketAddr::V4(_) => ipv4::LEN,
+        SocketAddr::V6(_) => ipv6::LEN,
     }
 }

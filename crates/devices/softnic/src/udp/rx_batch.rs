@@ -5,9 +5,10 @@
 
 use std::net::SocketAddr;
 
-use super::faults::{Route, ip_header};
 use super::packet::ReceivedDatagram;
+use super::packet::around;
 use super::socket::{LONGEST, Received, RoceSocket};
+use adverb_impair::Route;
 
 /// A receive buffer: the datagrams of the last call.
 #[derive(Debug)]
@@ -19,8 +20,8 @@ pub(super) struct RxBatch {
 }
 
 impl Route for ReceivedDatagram<'_> {
-    fn ip_header(&self) -> usize {
-        ip_header(self.from)
+    fn around(&self) -> usize {
+        around(self.from)
     }
 }
 

@@ -9,20 +9,20 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use adverb_impair::{FaultInjector, Route, Verdict};
 use adverb_transport::{PACKET_SPACE, PacketBuffer};
 use adverb_verbs::Impairment;
 use adverb_wire::icrc;
 
-use super::faults::{FaultInjector, Route, Verdict, ip_header};
-use super::packet::{Target, unseen};
+use super::packet::{Target, around, unseen};
 use super::socket::{MAX_SEGMENTS, RoceSocket, is_refusal, refuses_gso};
 
 /// Maximum length of a batch in bytes: an IP packet without its headers.
 const MOST: usize = (1 << 16) - 256;
 
 impl Route for Target {
-    fn ip_header(&self) -> usize {
-        ip_header(self.to.to)
+    fn around(&self) -> usize {
+        around(self.to.to)
     }
 }
 

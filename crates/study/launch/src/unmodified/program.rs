@@ -38,6 +38,14 @@ impl CannotRun {
         }
     }
 
+    /// A program could not be started, without a search for it before.
+    pub fn after_spawn(path: &Path, error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::not_found(path, "no such program"),
+            _ => Self::not_started(path, error),
+        }
+    }
+
     /// The program was found, but cannot be started for this reason.
     pub fn not_started(path: &Path, reason: &dyn ToString) -> Self {
         CannotRun {

@@ -1,5 +1,6 @@
 //! The comparisons, in the order in which they are measured and shown.
 
+mod degen;
 mod guests;
 mod local;
 mod model;
@@ -37,6 +38,10 @@ pub(crate) const SECTIONS: &[Section] = &[
     Section {
         title: "Kernel TCP over the loopback device, without RDMA",
         bounds: tcp::ROWS,
+    },
+    Section {
+        title: "A long path: `degen` between two network namespaces, TUN and a router in user space",
+        bounds: degen::ROWS,
     },
     Section {
         title: "Transport: two queue pairs joined by a buffer, both on one core; packets with and without ICRC",

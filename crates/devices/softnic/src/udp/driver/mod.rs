@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use adverb_impair::FaultInjector;
 use adverb_units::{Span, Time};
 use adverb_verbs::{Impairment, PathMtu};
 
 use super::datagram_table::DatagramTable;
 use super::delayed_ack::{Caller, DelayedAcks};
 use super::drops::Drops;
-use super::faults::FaultInjector;
 use super::host::Host;
 use super::link::{Link, Stop};
 use super::mailbox::{Mailbox, ReceivedMad};

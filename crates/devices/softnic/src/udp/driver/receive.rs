@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+#[cfg(feature = "testing")]
+use adverb_impair::Verdict;
 use adverb_transport::cm::{CmParams, Manager};
 use adverb_units::Time;
 use adverb_verbs::Qpn;
@@ -12,8 +14,6 @@ use super::Driver;
 use crate::shm::layout::qp_index;
 use crate::udp::delayed_ack::Caller;
 use crate::udp::drops::PortDrop;
-#[cfg(feature = "testing")]
-use crate::udp::faults::Verdict;
 use crate::udp::host::Host;
 use crate::udp::link::Link;
 use crate::udp::mailbox;

@@ -1,18 +1,16 @@
 //! Fault injection, as `tc-netem` does it, without root: drops, duplicates, reorders and corrupts packets.
 //!
 //! A device with an [`Impairment`] injects faults into the packets that it sends, each with its probability. Packets that
-//! are not lost pass a link with delay and rate ([`super::delay_line`]). For faults in both directions, both sides inject
+//! are not lost pass a link with delay and rate ([`crate::delay_line`]). For faults in both directions, both sides inject
 //! them. Tests can also choose the fault of each packet that a port receives (feature `testing`).
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use adverb_verbs::{Counters, Impairment};
-use adverb_wire::{ipv4, ipv6};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
-use super::delay_line::DelayLine;
+use crate::delay_line::DelayLine;
 
 /// Maximum number of packets that overtake a randomly reordered one.
 const FARTHEST: u64 = 3;
@@ -21,7 +19,6 @@ const HOLD: Duration = Duration::from_millis(1);
 
 /// What happens to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "testing"), expect(unreachable_pub))]
 pub enum Fault {
     /// It is lost.
     Loss,
@@ -83,31 +80,23 @@ fn random_faults(how: &Impairment, random: &mut ChaCha8Rng) -> [Option<Fault>; 3
 
 /// A packet that is passed on by itself, with its ICRC: a duplicated, reordered or corrupted one.
 #[derive(Debug)]
-pub(super) struct Delayed<W> {
-    pub(super) route: W,
-    pub(super) bytes: Vec<u8>,
+struct Delayed<W> {
+    route: W,
+    bytes: Vec<u8>,
     /// Number of packets that still overtake it.
     behind: u64,
     until: Instant,
 }
 
 /// A route of packets.
-pub(super) trait Route: Clone {
-    /// Returns the length of the IP headers.
-    fn ip_header(&self) -> usize;
-}
-
-/// Returns the length of the IP header of packets from or to this address.
-pub(super) const fn ip_header(address: SocketAddr) -> usize {
-    match address {
-        SocketAddr::V4(_) => ipv4::LEN,
-        SocketAddr::V6(_) => ipv6::LEN,
-    }
+pub trait Route: Clone {
+    /// Returns the bytes on the wire around a packet's own: headers of lower layers, check sequence, preamble and gap.
+    fn around(&self) -> usize;
 }
 
 /// What the caller does with a packet after fault injection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
     /// Sends it unchanged.
     Pass,
     /// Drops it: it is lost, or the injector holds a copy that it sends later.
@@ -116,7 +105,7 @@ pub(super) enum Verdict {
 
 /// Injects faults into packets. `W` is the route of a packet.
 #[derive(Debug)]
-pub(super) struct FaultInjector<W> {
+pub struct FaultInjector<W> {
     source: FaultSource,
     delayed: Vec<Delayed<W>>,
     /// The link; `None` if it has neither delay nor rate.
@@ -129,7 +118,7 @@ pub(super) struct FaultInjector<W> {
 
 impl<W: Route> FaultInjector<W> {
     /// Injects random faults.
-    pub(super) fn random(how: Impairment) -> Self {
+    pub fn random(how: Impairment) -> Self {
         let random = ChaCha8Rng::seed_from_u64(how.seed);
         FaultInjector {
             line: how.delays().then(|| DelayLine::new(how)),
@@ -139,7 +128,7 @@ impl<W: Route> FaultInjector<W> {
 
     /// Injects the faults that a closure chooses.
     #[cfg(feature = "testing")]
-    pub(super) fn by_rule(rule: Rule) -> Self {
+    pub fn by_rule(rule: Rule) -> Self {
         Self::new(FaultSource::Rule(rule))
     }
 
@@ -156,7 +145,7 @@ impl<W: Route> FaultInjector<W> {
     }
 
     /// Decides what happens to the next packet. `alone` returns the packet with the ICRC that it has if it is sent alone.
-    pub(super) fn judge(&mut self, route: &W, alone: impl Fn() -> Vec<u8>) -> Verdict {
+    pub fn judge(&mut self, route: &W, alone: impl Fn() -> Vec<u8>) -> Verdict {
         let faults = self.source.faults(&alone);
         if faults.contains(&Some(Fault::Loss)) {
             self.lost += 1;
@@ -187,7 +176,7 @@ impl<W: Route> FaultInjector<W> {
         match (changed, &mut self.line) {
             (None, None) => Verdict::Pass,
             (None, Some(line)) => {
-                line.push(Instant::now(), (route.clone(), route.ip_header()), alone());
+                line.push(Instant::now(), (route.clone(), route.around()), alone());
                 Verdict::Drop
             }
             (Some(bytes), _) => {
@@ -208,19 +197,19 @@ impl<W: Route> FaultInjector<W> {
     }
 
     /// Returns when the next packet that is held is due, unless another one that is sent makes it due earlier.
-    pub(super) fn next_release(&self) -> Option<Instant> {
+    pub fn next_release(&self) -> Option<Instant> {
         let line = self.line.as_ref().and_then(DelayLine::next_due);
         let delayed = self.delayed.iter().map(|delayed| delayed.until);
         delayed.chain(line).min()
     }
 
     /// Whether a delayed packet is to be passed on now.
-    pub(super) fn is_due(&self) -> bool {
+    pub fn is_due(&self) -> bool {
         self.delayed.iter().any(|delayed| delayed.behind == 0)
     }
 
     /// Passes the due packets to `pass`, which returns false if one has to stay.
-    pub(super) fn release(&mut self, mut pass: impl FnMut(&W, &[u8]) -> bool) {
+    pub fn release(&mut self, mut pass: impl FnMut(&W, &[u8]) -> bool) {
         let now = Instant::now();
         let is_due = |delayed: &Delayed<W>| delayed.behind == 0 || delayed.until <= now;
         match &mut self.line {
@@ -230,15 +219,16 @@ impl<W: Route> FaultInjector<W> {
                 for Delayed { route, bytes, .. } in
                     self.delayed.extract_if(.., |delayed| is_due(delayed))
                 {
-                    let header = route.ip_header();
-                    line.push(now, (route, header), bytes);
+                    let around = route.around();
+                    line.push(now, (route, around), bytes);
                 }
                 line.release(now, pass);
             }
         }
     }
 
-    pub(super) fn counters(&self) -> Counters {
+    /// Returns what happened to packets, by the names of counters.
+    pub fn counters(&self) -> Counters {
         [
             ("impaired_lost_pkts", self.lost),
             ("impaired_duplicated_pkts", self.duplicated),
@@ -260,7 +250,7 @@ fn flip(bytes: &mut [u8], bit: u64) {
     bytes[bit / 8] ^= 1 << (bit % 8);
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use adverb_units::Span;
     use adverb_verbs::Probability;
@@ -270,8 +260,8 @@ mod tests {
     const PACKETS: usize = 10_000;
 
     impl Route for () {
-        fn ip_header(&self) -> usize {
-            20
+        fn around(&self) -> usize {
+            66
         }
     }
 

@@ -1,0 +1,167 @@
+//! `adverb degen`: programs at both ends of a path, and what it refuses.
+
+use std::process::{Command, Stdio};
+
+use crate::common::wire::ip;
+use crate::common::{Ended, Place, end_of, not_run, signal, wait_for};
+use insta::assert_snapshot;
+use rustix::process::Signal;
+
+/// Whether there can be a path here; prints why if not.
+fn can_run(place: &Place) -> bool {
+    let ended = place.run("degen -- true");
+    let can = ended.code == Some(0);
+    if !can {
+        not_run("a path between two network namespaces", ended.failed(1));
+    }
+    can
+}
+
+#[test]
+fn programs_at_both_ends_exchange_packets_through_the_router() {
+    let place = Place::new();
+    if !can_run(&place) {
+        return;
+    }
+    let adverb = place.command("").get_program().to_owned();
+    let adverb = adverb.to_str().unwrap();
+    let far = format!("{adverb} serve --once --bind 10.77.0.2:0 --device soft@10.77.0.2 2>server");
+    let near = format!(
+        "until at=$(sed -n 's/listening at \\([^,]*\\),.*/\\1/p' server) && test -n \"$at\"; do sleep 0.05; done
+         exec {adverb} ping --op send --iters 20 --device soft@10.77.0.1 --peer $at --json"
+    );
+    let mut command = place.command("degen --delay 2ms --far");
+    command.args([&far, "--", "sh", "-c", &near]);
+    let ended = Ended::from(command.output().unwrap());
+    assert!(
+        ended
+            .talk
+            .contains("near 10.77.0.1, far 10.77.0.2, MTU 1500: delay 2.00 ms"),
+        "{}",
+        ended.talk
+    );
+    assert!(ended.talk.contains("near to far: "), "{}", ended.talk);
+    let record = ended.record();
+    assert!(
+        record["metrics"]["one_way_ns"]["min"].as_f64().unwrap() >= 2e6,
+        "{record}"
+    );
+}
+
+#[test]
+fn the_far_end_is_reached_by_a_prefix() {
+    let place = Place::new();
+    if !can_run(&place) {
+        return;
+    }
+    let mut command = place.command("degen -- sh -c");
+    let script = "ip -o -4 address show dev degen0; $ADVERB_FAR ip -o -4 address show dev degen0";
+    let ended = Ended::from(command.arg(script).output().unwrap());
+    let peers: Vec<_> = ended
+        .out
+        .lines()
+        .filter_map(|line| line.split(" inet ").nth(1))
+        .collect();
+    assert!(
+        peers[0].starts_with("10.77.0.1 peer 10.77.0.2/32"),
+        "{ended:?}"
+    );
+    assert!(
+        peers[1].starts_with("10.77.0.2 peer 10.77.0.1/32"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn the_exit_status_is_that_of_the_command() {
+    let place = Place::new();
+    if !can_run(&place) {
+        return;
+    }
+    let mut command = place.command("degen -- sh -c");
+    let ended = command.arg("exit 42").output().unwrap();
+    assert_eq!(ended.status.code(), Some(42));
+    let mut command = place.command("degen -- sh -c");
+    let ended = command.arg("kill -TERM $$").output().unwrap();
+    assert_eq!(ended.status.code(), Some(128 + 15));
+    assert_eq!(place.run("degen -- no-such-program").code, Some(127));
+    assert_eq!(place.run("degen -- /dev/null").code, Some(126));
+}
+
+#[test]
+fn existing_namespaces_are_connected_until_a_signal() {
+    let place = Place::new();
+    if !can_run(&place) {
+        return;
+    }
+    let names = ["a", "b"].map(|end| format!("adverb-degen-{end}-{}", std::process::id()));
+    if let Err(why) = ip(&format!("netns add {}", names[0])) {
+        return not_run("degen between existing namespaces", &why);
+    }
+    ip(&format!("netns add {}", names[1])).unwrap();
+    let [a, b] = &names;
+    let child = place.spawn(&format!(
+        "degen --addresses 10.9.0.1 10.9.0.2 --between {a} {b}"
+    ));
+    let pid = child.id();
+    wait_for("the interface", || {
+        ip(&format!("-n {b} link show dev degen0")).is_ok()
+    });
+    let passed = Command::new("ip")
+        .args([
+            "netns", "exec", a, "ping", "-c", "1", "-w", "30", "10.9.0.2",
+        ])
+        .stdout(Stdio::null())
+        .status();
+    signal(pid, Signal::INT);
+    let ended = end_of(child);
+    for name in &names {
+        ip(&format!("netns delete {name}")).unwrap();
+    }
+    // Without `ping`, no packet passes.
+    assert!(passed.is_err() || passed.unwrap().success());
+    assert_eq!(ended.code, Some(0), "{}", ended.talk);
+    assert!(ended.talk.contains("far to near: "), "{}", ended.talk);
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_one_line() {
+    let place = Place::new();
+    let refused = |line: &str| place.run(line).refused(2).to_owned();
+    assert_snapshot!(refused("degen"), @"error: <COMMAND>... is missing: see `adverb degen --help`");
+    assert_snapshot!(refused("degen --delay 11s -- true"), @"error: --delay '11s': 11.0 s exceeds the longest delay, 10.0 s");
+    assert_snapshot!(refused("degen --delay -1ms -- true"), @"error: --delay: invalid duration '-1ms': expected a number and a unit, such as 2s, 500ms, 20us or 100ns");
+    assert_snapshot!(refused("degen --rate 1Gbit --queue 0 -- true"), @"error: --queue: invalid count '0': expected a whole number from 1 to 1000000");
+    assert_snapshot!(refused("degen --mtu 100 -- true"), @"error: --mtu: invalid count '100': expected a whole number from 576 to 65535");
+    assert_snapshot!(refused("degen --addresses 10.0.0.1 10.0.0.1 -- true"), @"error: --addresses: both ends have the address 10.0.0.1: give each one of its own");
+    assert_snapshot!(refused("degen --between a b -- true"), @"error: --between cannot be used with [COMMAND]...: leave out one of them");
+    if can_run(&place) {
+        assert_snapshot!(place.run("degen --between no-such b").failed(1), @"error: network namespace 'no-such': /run/netns/no-such: No such file or directory (os error 2); `ip netns` lists names");
+    }
+}
+
+#[test]
+fn without_tun_or_namespaces_the_reason_is_named() {
+    let place = Place::new();
+    if let Some(ended) = place.run_after("mount -t tmpfs tmpfs /dev/net", "degen -- true") {
+        assert_snapshot!(ended.failed(1), @"error: cannot open /dev/net/tun: No such file or directory (os error 2); load the module (`modprobe tun`), or pass the device to the container (`--device /dev/net/tun`)");
+    }
+    if !can_run(&place) {
+        return;
+    }
+    let mut command = Command::new("unshare");
+    let script = "echo 0 >/proc/sys/user/max_net_namespaces || exit 77; exec \"$0\" degen -- true";
+    command.args(["--user", "--map-root-user", "sh", "-c", script]);
+    let ended = Ended::from(
+        command
+            .arg(place.command("").get_program())
+            .output()
+            .unwrap(),
+    );
+    match ended.code {
+        Some(77) => not_run("degen without namespaces", &ended.talk),
+        _ => {
+            assert_snapshot!(ended.failed(1), @"error: cannot make network namespaces: No space left on device (os error 28); run as root, or allow user namespaces (sysctl user.max_user_namespaces, user.max_net_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)")
+        }
+    }
+}
