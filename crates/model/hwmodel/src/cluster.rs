@@ -2,7 +2,7 @@
 
 use adverb_sim::{Budget, Outcome, Returned, Role, RoleKind, Seed, Simulation};
 use adverb_units::Time;
-use adverb_verbs::{Counters, DeviceCaps, RoleId};
+use adverb_verbs::{Counters, DeviceCaps, Impairment, RoleId};
 
 use crate::counters;
 use crate::host::cores::CoreTimes;
@@ -10,6 +10,7 @@ use crate::host::load::CpuLoad;
 use crate::host::placement::Placement;
 use crate::ids::MachineId;
 use crate::machine::Machine;
+use crate::nic::long_path::LongPath;
 use crate::objects::ModelContext;
 use crate::preset::{Kind, Preset};
 use crate::station::ModelStation;
@@ -88,6 +89,17 @@ impl Cluster {
     pub fn caps(&self) -> DeviceCaps {
         let machine = |fabric: &mut Fabric, _: &mut _| fabric.machines[MachineId(0)].caps.clone();
         self.simulation.shared().with(machine)
+    }
+
+    /// Puts a long or bad path behind the port of each machine: what happens to the packets that it sends.
+    ///
+    /// Corrupt packets are lost. Packets are neither duplicated nor reordered.
+    pub fn impair(&mut self, how: Impairment) {
+        self.simulation.shared().with(|fabric, _| {
+            for machine in fabric.machines.iter_mut() {
+                machine.path = Some(LongPath::new(how, machine.index.0));
+            }
+        });
     }
 
     pub(crate) fn shared(&self) -> &adverb_sim::Shared<Fabric> {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use adverb_degen::{DirectionCounts, Path, Router};
 use adverb_verbs::Impairment;
 use anyhow::{Context as _, Result, ensure};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use crate::row::{Pair, Setting, in_turn};
 use crate::stats::{median, sorted};
@@ -20,6 +21,8 @@ const NEAR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const MTU: u32 = 1500;
 const PORT: u16 = 7000;
+/// Receive buffer of a socket.
+const BUFFER: usize = 16 << 20;
 /// Payload of a datagram.
 const BYTES: usize = 64;
 /// How long a datagram may take in addition to its delay.
@@ -56,6 +59,8 @@ fn sockets(path: &Path) -> Result<[UdpSocket; 2]> {
         let socket = bound.context("no socket at the path")?;
         socket.connect((peer, PORT))?;
         socket.set_read_timeout(Some(PATIENCE))?;
+        // A receiver that waits for a core would lose datagrams that the path delivered.
+        set_socket_recv_buffer_size_force(&socket, BUFFER)?;
         Ok(socket)
     };
     Ok([at(0, NEAR, FAR)?, at(1, FAR, NEAR)?])
@@ -295,7 +300,7 @@ pub(crate) fn streams(
     let tcp = || {
         behind(how, |path| {
             let far = FAR.to_string();
-            iperf::stream_between(setting.cores, &far, SECONDS, &|end| enter(path, end))
+            iperf::stream_between(setting.cores, (&far, "1M"), SECONDS, &|end| enter(path, end))
         })
     };
     let (rc, tcp) = in_turn(round, rc, tcp)?;

@@ -14,6 +14,7 @@ use crate::host::placement::Placement;
 use crate::host::root::Root;
 use crate::ids::{MachineId, QpIndex};
 use crate::nic::device::{self, Nic, NicTimes};
+use crate::nic::long_path::LongPath;
 use crate::nic::wqe::Wqe;
 use crate::params::CpuParams;
 use crate::preset::{Driver, Preset};
@@ -46,6 +47,8 @@ pub(crate) struct Machine {
     pub(crate) nic: Nic,
     pub(crate) pcie: Pcie,
     pub(crate) link: LinkTimes,
+    /// What packets cross behind its port, if that is more than cables and switches.
+    pub(crate) path: Option<LongPath>,
     /// The core that handles network interrupts.
     pub(crate) interrupts: Server,
     /// CPU time of all network interrupts so far.
@@ -87,6 +90,7 @@ impl Machine {
                 backlog: ByteTime::of_rate(p.link.gbps * 1e9 / 8.0).of(p.link.buffer_bytes.into()),
             },
             pcie,
+            path: None,
             interrupts: Server::default(),
             interrupted: Span::ZERO,
             memory: Memory::new(index, p.nic.page_bytes.into()),

@@ -5,6 +5,7 @@ pub(crate) mod atomics;
 pub(crate) mod completion;
 pub(crate) mod dc;
 pub(crate) mod device;
+pub(crate) mod long_path;
 pub(crate) mod port;
 pub(crate) mod queue_pair;
 pub(crate) mod receive_queue;

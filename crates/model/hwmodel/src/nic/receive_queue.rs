@@ -9,6 +9,9 @@ use crate::host::memory::{Ranges, SgList};
 use crate::ids::SrqIndex;
 use crate::nic::port::TransitTimes;
 
+/// Atomic operations whose results a responder keeps: the most that a queue pair may have in flight.
+const KEPT_ATOMICS: usize = 255;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Receive {
     pub(crate) wr_id: WrId,
@@ -48,6 +51,10 @@ pub(crate) struct ReceiveQueue {
     delivered: Time,
     /// PSN of the next request.
     expected: Psn,
+    /// Whether a NAK has told the requester that the expected request is missing.
+    gap_revealed: bool,
+    /// Results of the last atomic operations, for the case that their answers are lost.
+    atomics: VecDeque<(Psn, u64)>,
     rnr_timer: Span,
     pub(super) answered: TransitTimes,
 }
@@ -62,6 +69,8 @@ impl ReceiveQueue {
             owes_last_wqe: false,
             delivered: Time::ZERO,
             expected: Psn::default(),
+            gap_revealed: false,
+            atomics: VecDeque::new(),
             rnr_timer: Span::ZERO,
             answered: TransitTimes::default(),
         }
@@ -175,8 +184,32 @@ impl ReceiveQueue {
         self.expected == psn
     }
 
+    pub(crate) fn expected(&self) -> Psn {
+        self.expected
+    }
+
     /// The request with this PSN is executed.
     pub(crate) fn executed(&mut self, psn: Psn) {
         self.expected = psn.advance(1);
+        self.gap_revealed = false;
+    }
+
+    /// A request arrives behind a gap; returns whether the requester does not know of the gap yet.
+    pub(crate) fn reveal_gap(&mut self) -> bool {
+        !std::mem::replace(&mut self.gap_revealed, true)
+    }
+
+    /// Keeps the result of an atomic operation.
+    pub(crate) fn keep_atomic(&mut self, psn: Psn, old: u64) {
+        if self.atomics.len() == KEPT_ATOMICS {
+            self.atomics.pop_front();
+        }
+        self.atomics.push_back((psn, old));
+    }
+
+    /// Returns the result of an atomic operation that was executed before.
+    pub(crate) fn atomic_result(&self, psn: Psn) -> Option<u64> {
+        let kept = self.atomics.iter().find(|(kept, _)| *kept == psn);
+        kept.map(|(_, old)| *old)
     }
 }

@@ -120,6 +120,8 @@ pub(crate) struct Wqe {
     pub(crate) location: WqeLocation,
     /// Number of the queue pair's doorbell that announced it.
     pub(crate) doorbell: u64,
+    /// Bytes of its data that have crossed a bad path, and are not sent again.
+    pub(crate) arrived: u64,
     pub(crate) status: Option<WcStatus>,
     /// When its completion is visible.
     pub(crate) completed: Time,

@@ -12,8 +12,10 @@ use crate::world::message::Delivery;
 pub(super) const GRH: u32 = 40;
 
 pub(super) enum Refusal {
-    /// No such queue pair, or not the expected PSN: no answer.
+    /// No such queue pair: no answer.
     Silence,
+    /// Not the expected PSN.
+    OutOfSequence,
     /// No receive is posted.
     NotReady,
     /// The request is invalid; the receive that it consumed, if any, fails, too.
@@ -62,7 +64,7 @@ impl Fabric {
         }
         // An unreliable connection continues after a lost message (IBTA vol. 1, 9.8.2.2).
         if qp.qp_type != QpType::Uc && !qp.rq.expects(psn) {
-            return Err(Refusal::Silence);
+            return Err(Refusal::OutOfSequence);
         }
         let task = self.task(to, operation, length, read_length)?;
         self.qps[to.index].rq.executed(psn);
@@ -72,6 +74,17 @@ impl Fabric {
     fn read_length(&mut self, from: QpRef, seq: u64) -> u64 {
         let wqe = self.alive(from).and_then(|qp| qp.sq.wqe(seq));
         wqe.map_or(0, |wqe| wqe.length)
+    }
+
+    /// Returns the memory that a repeated READ reads; `None` if it may no longer be read.
+    pub(super) fn range_again(&mut self, message: u32) -> Option<Option<Range>> {
+        let m = self.messages.get(message);
+        let (from, to, seq, operation) = (m.from, m.to, m.seq, m.operation);
+        let length = self.read_length(from, seq);
+        match self.task(to, operation, 0, length) {
+            Ok(Task::Read(range)) => Some(range),
+            _ => None,
+        }
     }
 
     fn task(

@@ -113,6 +113,11 @@ impl Fabric {
         }
         m.payload.extend_from_slice(&old.to_ne_bytes());
         m.length = 8;
+        let psn = m.psn;
+        if self.machines[machine].path.is_some() {
+            self.qps[to.index].rq.keep_atomic(psn, old);
+        }
+        let memory = &self.machines[machine].memory;
         if let Some(watcher) = place.and_then(|place| memory.watcher(place)) {
             events.signal(watcher);
         }

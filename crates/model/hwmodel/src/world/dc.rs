@@ -91,6 +91,8 @@ impl Fabric {
             direction,
             length: 0,
             payload,
+            skip: 0,
+            lost: None,
             solicited: false,
             gathered: passed.ready,
             first: now,

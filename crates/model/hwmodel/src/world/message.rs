@@ -26,7 +26,18 @@ pub(crate) enum Answer {
     Ack,
     /// No receive is posted (RNR NAK).
     ReceiverNotReady,
+    /// A request before this one is missing (NAK, PSN sequence error).
+    OutOfSequence,
     Nak(WcStatus),
+}
+
+/// The packets of a message that do not arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// Index of the first one.
+    pub(crate) first: u64,
+    /// Number of the message's packets.
+    pub(crate) packets: u64,
 }
 
 /// What a message does when it is delivered.
@@ -50,6 +61,10 @@ pub(crate) struct Message {
     /// Payload bytes of the request, or of the answer.
     pub(crate) length: u64,
     pub(crate) payload: Vec<u8>,
+    /// Bytes of the data that have arrived before, and are not sent again.
+    pub(crate) skip: u64,
+    /// Set on the way over a bad path.
+    pub(crate) lost: Option<Lost>,
     pub(crate) solicited: bool,
     /// When the last byte of the data reaches the sending NIC.
     pub(crate) gathered: Time,

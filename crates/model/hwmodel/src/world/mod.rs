@@ -10,6 +10,7 @@ mod completion;
 mod dc;
 pub(crate) mod fabric;
 mod fetch;
+mod long_path;
 pub(crate) mod message;
 mod modify;
 mod multicast;

@@ -149,6 +149,7 @@ impl Fabric {
         let span = host.cpu.wqe_build_ns + host.cpu.wqe_line_ns * (lines - 1);
         host.work(Act::BuildWqe, span, &mut events.clock);
         let wqe = Wqe {
+            arrived: 0,
             wr_id: request.wr_id,
             operation: request.operation,
             flags: request.flags,

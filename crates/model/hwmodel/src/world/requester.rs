@@ -114,7 +114,7 @@ impl Fabric {
         let is_inline = wqe.inline.is_some();
         let length = payload.len() as u64;
         let gathered = if is_inline { 0 } else { length };
-        let lines = wqe.lines;
+        let (lines, skip) = (wqe.lines, wqe.arrived);
         let solicited = wqe.flags.contains(SendFlags::SOLICITED);
         let target = wqe.target;
         let host = &mut self.machines[machine];
@@ -144,6 +144,8 @@ impl Fabric {
             direction: Direction::Request,
             length,
             payload,
+            skip,
+            lost: None,
             solicited,
             gathered: gathered_at,
             first: now,
@@ -157,6 +159,7 @@ impl Fabric {
             group: target.and_then(|target| target.group),
         });
         self.depart(message, leaves, events);
+        self.time_request(at, seq, events);
     }
 
     /// Reads the payload of a request; fails if its memory may not be accessed.
@@ -205,7 +208,7 @@ impl Fabric {
     }
 
     /// A request ends; the NIC knows at `at`. Returns when its completion is visible.
-    fn end_request(
+    pub(super) fn end_request(
         &mut self,
         index: QpIndex,
         seq: u64,
@@ -242,6 +245,16 @@ impl Fabric {
             return self.messages.end(message);
         };
         let machine = qp.machine;
+        // Behind a bad path, an answer may be the first one to several requests.
+        if self.machines[machine].path.is_some()
+            && answer != Answer::ReceiverNotReady
+            && !self.answer_earlier(at, seq, events)
+        {
+            return self.messages.end(message);
+        }
+        let Some(qp) = self.alive(at) else {
+            return self.messages.end(message);
+        };
         if !qp.sq.awaits(seq) {
             return self.messages.end(message);
         }
@@ -251,7 +264,7 @@ impl Fabric {
         }
         let is_fetch = operation.writes_local_memory();
         let mtu = qp.mtu;
-        if is_fetch {
+        if is_fetch && answer != Answer::OutOfSequence {
             qp.sq.end_read();
         }
         let host = &mut self.machines[machine];
@@ -267,7 +280,7 @@ impl Fabric {
             let (first, delay) = (first.min(now), passed - now);
             visible = host.stream_in((first, passed), delay, (length, mtu));
         }
-        if is_fetch {
+        if is_fetch && answer != Answer::OutOfSequence {
             // Only now may another READ be sent.
             self.qps[at.index].sq.free_read(passed);
         }
@@ -285,6 +298,7 @@ impl Fabric {
                 self.end_request(at.index, seq, (status, passed), events);
             }
             Answer::ReceiverNotReady => self.not_ready(at, seq, events),
+            Answer::OutOfSequence => self.resend_from(at, seq),
         }
         self.messages.end(message);
         self.pump(at, events);
@@ -364,7 +378,7 @@ impl Fabric {
     }
 
     /// Resends WQE `seq` and all later ones (go-back-N).
-    fn resend_from(&mut self, at: QpRef, seq: u64) {
+    pub(super) fn resend_from(&mut self, at: QpRef, seq: u64) {
         let qp = &mut self.qps[at.index];
         qp.sq.resend_from(seq);
         let nic = &mut self.machines[qp.machine].nic;
@@ -403,10 +417,14 @@ impl Fabric {
         let now = events.now();
         let Some(qp) = self.alive(at) else { return };
         qp.retry.timer_fired();
+        let first = qp.sq.first_unanswered();
         if !qp.sq.is_unfinished(seq) {
+            // Later requests may be in flight, for which the timer runs on.
+            if qp.sq.awaits(first) {
+                self.time_request(at, first, events);
+            }
             return;
         }
-        let first = qp.sq.first_unanswered();
         match qp.retry.expire(now) {
             Expiry::Later(due) => events.schedule(due, Event::Timeout { qp: at, seq }),
             Expiry::Exhausted => {

@@ -47,6 +47,7 @@ impl Fabric {
             Ok(Task::Read(range)) => self.read(message, range, passed, events),
             Ok(Task::Atomic(range)) => self.lock(message, range, passed, events),
             Err(Refusal::Silence) => self.dropped(message, events),
+            Err(Refusal::OutOfSequence) => self.out_of_sequence(message, passed, events),
             Err(Refusal::NotReady) if !qp.qp_type.is_reliable() => self.dropped(message, events),
             Err(Refusal::NotReady) => {
                 host.nic.counts.rnr_naks += 1;
@@ -152,6 +153,7 @@ impl Fabric {
         let ack = Message {
             direction: Direction::Answer(Answer::Ack),
             length: 0,
+            skip: 0,
             payload,
             delivery: Delivery::default(),
             ..*m
@@ -258,7 +260,13 @@ impl Fabric {
     }
 
     /// Executes a READ: sends the data back as they arrive from memory.
-    fn read(&mut self, message: u32, range: Option<Range>, at: Time, events: &mut EventQueue) {
+    pub(super) fn read(
+        &mut self,
+        message: u32,
+        range: Option<Range>,
+        at: Time,
+        events: &mut EventQueue,
+    ) {
         let to = self.messages.get(message).to;
         let host = &mut self.machines[self.qps[to.index].machine];
         let now = events.now();
@@ -274,6 +282,7 @@ impl Fabric {
         host.trace.note(Act::Transmit, at, passed.ready);
         let (mut leaves, mut gathered) = (passed, passed.ready);
         let m = self.messages.get(message);
+        m.payload.clear();
         if let Some(range) = range {
             let latency = host.read_latency(range) + host.root.read(range, now);
             let arrival = host.pcie.read(now, at - now, range.length as u64, latency);
@@ -297,6 +306,7 @@ impl Fabric {
     ) {
         let m = self.messages.get(message);
         m.direction = Direction::Answer(answer);
+        m.skip = 0;
         if !(answer == Answer::Ack && m.operation.is_atomic()) {
             m.length = 0;
             m.payload.clear();

@@ -113,11 +113,24 @@ impl Fabric {
         let peer = self.qps.get(to.index).map(|peer| peer.machine);
         let there = peer.unwrap_or(self.qps[from.index].machine);
         let credit = self.credit_for(message, (from, there), now);
-        let passage = self.travel(message, (from, there), now, (credit, leaves));
+        let mut passage = self.travel(message, (from, there), now, (credit, leaves));
+        let size = self.size_of(message, from);
+        let here = self.qps[from.index].machine;
+        self.cross_path(message, (here, there), &size, &mut passage);
         events.schedule(passage.last, Event::Arrive { message });
         if is_request {
             self.departed(from, seq, passage.left, events);
         }
+    }
+
+    /// Returns the size of a message that `from` sends.
+    pub(super) fn size_of(&mut self, message: u32, from: QpRef) -> Size {
+        let m = self.messages.get(message);
+        let qp = &self.qps[ordering_qp(&self.qps, m, from)];
+        let link = self.machines[self.qps[from.index].machine]
+            .preset
+            .link_layer;
+        Size::of(m, qp, link)
     }
 
     /// Returns when a message may leave for machine `there`.
@@ -184,6 +197,9 @@ impl Fabric {
     }
 
     pub(super) fn arrive(&mut self, message: u32, events: &mut EventQueue) {
+        if let Some(lost) = self.messages.get(message).lost.take() {
+            return self.arrive_in_part(message, lost, events);
+        }
         match self.messages.get(message).direction {
             Direction::Request => self.request(message, events),
             Direction::Answer(answer) => self.answered(message, answer, events),
@@ -195,17 +211,18 @@ impl Fabric {
 }
 
 /// The size of a message on the wire, in bytes.
-struct Size {
+pub(super) struct Size {
     /// Of all its packets.
-    wire: u64,
+    pub(super) wire: u64,
     /// Of the first one.
-    head: u64,
+    pub(super) head: u64,
+    pub(super) packets: u64,
 }
 
 impl Size {
     #[inline]
     fn of(message: &Message, qp: &Qp, link: LinkLayer) -> Self {
-        let length = message.length;
+        let length = message.length.saturating_sub(message.skip);
         let mtu = payload(link, qp.mtu);
         let packets = if length <= mtu {
             1
@@ -216,6 +233,7 @@ impl Size {
         Size {
             wire: length + packets * around + extended,
             head: length.min(mtu) + around + extended,
+            packets,
         }
     }
 }

@@ -3,6 +3,7 @@
 mod common;
 mod dc;
 mod deadlock;
+mod long_path;
 mod monotone;
 mod random;
 mod sockets;

@@ -1,0 +1,234 @@
+//! A long or bad path behind a machine's port: delay, jitter, rate, queue and loss of the packets that it sends, as
+//! [`Impairment`] describes them.
+//!
+//! The model sends messages, not packets: the path takes a message's packets together, and returns when the first and
+//! the last of them arrive, and the first one that is lost. Corrupt packets are lost, because the receiver drops them.
+
+use adverb_sim::{Random, Seed};
+use adverb_units::{Span, Time};
+use adverb_verbs::Impairment;
+
+use crate::rate::ByteTime;
+
+/// The packets of a message, as they leave the last switch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packets {
+    /// When the first one has arrived at the path.
+    pub(crate) first: Time,
+    /// When the last one has.
+    pub(crate) last: Time,
+    pub(crate) count: u64,
+    /// Bytes of the first one.
+    pub(crate) head: u64,
+    /// Bytes of all.
+    pub(crate) wire: u64,
+}
+
+/// When a message's packets arrive behind the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Crossing {
+    pub(crate) first: Time,
+    pub(crate) last: Time,
+    /// Index of the first packet that is lost.
+    pub(crate) lost: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct LongPath {
+    how: Impairment,
+    random: Random,
+    /// Transmission time of a byte; `None` without a rate.
+    byte: Option<ByteTime>,
+    /// Probability that a packet does not arrive intact.
+    loss: f64,
+    /// When the rate has sent everything before.
+    free: Time,
+    /// When the last packet before arrives: packets keep their order.
+    last: Time,
+    /// Packets that were lost, or found the queue full.
+    pub(crate) lost: u64,
+}
+
+impl LongPath {
+    pub(crate) fn new(how: Impairment, machine: u32) -> Self {
+        let rate = |rate: adverb_units::BitRate| ByteTime::of_rate(rate.get() as f64 / 8.0);
+        LongPath {
+            how,
+            random: Seed(how.seed).stream("path", machine.into()),
+            byte: how.rate.map(rate),
+            loss: 1.0 - (1.0 - how.loss.get()) * (1.0 - how.corrupt.get()),
+            free: Time::ZERO,
+            last: Time::ZERO,
+            lost: 0,
+        }
+    }
+
+    /// Takes the packets of a message.
+    pub(crate) fn cross(&mut self, packets: Packets) -> Crossing {
+        let (mut first, mut last) = (packets.first, packets.last);
+        let mut overflow = None;
+        if let Some(byte) = self.byte {
+            overflow = self.overflow(packets, byte);
+            let begin = first.max(self.free);
+            first = begin + byte.of(packets.head);
+            last = last.max(begin + byte.of(packets.wire));
+            if overflow.is_some() {
+                // What did not fit is not sent.
+                let queue = byte.of(packets.wire) / packets.count * u64::from(self.queue());
+                last = last.min(packets.last + queue).max(first);
+            }
+            self.free = last;
+        }
+        let delay = self.delay();
+        self.last = self.last.max(last + delay);
+        let lost = match (self.first_lost(packets.count), overflow) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        self.lost += u64::from(lost.is_some());
+        Crossing {
+            first: (first + delay).min(self.last),
+            last: self.last,
+            lost,
+        }
+    }
+
+    /// Takes the packets of a message that arrives `rounds` round trips later, when all that were lost have been resent.
+    pub(crate) fn cross_intact(&mut self, packets: Packets, rounds: u32) -> Crossing {
+        let loss = std::mem::replace(&mut self.loss, 0.0);
+        let mut crossing = self.cross(packets);
+        self.loss = loss;
+        // A full queue delays like any other loss.
+        let rounds = u64::from(rounds) + u64::from(crossing.lost.take().is_some());
+        let late = self.round_trip() * rounds;
+        self.last = self.last.max(crossing.last + late);
+        crossing.last = self.last;
+        crossing
+    }
+
+    fn queue(&self) -> u32 {
+        self.how.queue.unwrap_or(Impairment::DEFAULT_QUEUE)
+    }
+
+    /// Returns the first packet that finds the queue full: the message's packets arrive faster than they are sent.
+    fn overflow(&self, packets: Packets, byte: ByteTime) -> Option<u64> {
+        let service = byte.of(packets.wire).as_ns_f64() / packets.count as f64;
+        let waiting = self.free.max(packets.first) - packets.first;
+        let room = f64::from(self.queue()) - waiting.as_ns_f64() / service;
+        let gap = (packets.last - packets.first).as_ns_f64() / packets.count as f64;
+        let growth = (1.0 - gap / service).max(0.0);
+        let index = match room < 1.0 {
+            true => 0,
+            false if growth == 0.0 => return None,
+            false => (room / growth).ceil() as u64,
+        };
+        (index < packets.count).then_some(index)
+    }
+
+    /// Returns the delay of a message: all its packets vary alike.
+    fn delay(&mut self) -> Span {
+        let jitter = self.how.jitter.as_ps();
+        let width = (2 * jitter).max(1);
+        (self.how.delay + Span::from_ps(self.random.below(width))).saturating_sub(self.how.jitter)
+    }
+
+    /// Returns the index of the first of `count` packets that is lost.
+    fn first_lost(&mut self, count: u64) -> Option<u64> {
+        if self.loss == 0.0 {
+            return None;
+        }
+        // The number of packets before the first loss has a geometric distribution.
+        let index = (1.0 - self.random.unit()).ln() / (1.0 - self.loss).ln();
+        (index < count as f64).then_some(index as u64)
+    }
+
+    /// Returns in how many round trips a sender that resends only what is lost (TCP with SACK) delivers `count` packets,
+    /// after the first attempt, and how many packets it resends.
+    pub(crate) fn resent(&mut self, count: u64) -> (u32, u64) {
+        let (mut rounds, mut resent, mut left) = (0, 0, count);
+        while self.loss > 0.0 && rounds < MOST_ROUNDS {
+            left = (0..left).filter(|_| self.random.unit() < self.loss).count() as u64;
+            if left == 0 {
+                break;
+            }
+            (rounds, resent) = (rounds + 1, resent + left);
+        }
+        self.lost += resent;
+        (rounds, resent)
+    }
+
+    /// Returns the time that a packet and its answer take on paths like this one.
+    pub(crate) fn round_trip(&self) -> Span {
+        self.how.delay * 2
+    }
+
+    /// Whether packets are lost at random.
+    pub(crate) fn is_lossy(&self) -> bool {
+        self.loss > 0.0
+    }
+}
+
+/// Bounds the attempts where all packets are lost.
+const MOST_ROUNDS: u32 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use adverb_verbs::Probability;
+
+    use super::*;
+
+    fn at(us: u64) -> Time {
+        Time::ZERO + Span::from_us(us)
+    }
+
+    fn path(change: impl Fn(&mut Impairment)) -> LongPath {
+        let mut how = Impairment::default();
+        change(&mut how);
+        LongPath::new(how, 0)
+    }
+
+    fn packets(us: u64, count: u64) -> Packets {
+        Packets {
+            first: at(us),
+            last: at(us),
+            count,
+            head: 1000,
+            wire: 1000 * count,
+        }
+    }
+
+    #[test]
+    fn each_message_is_delayed_from_its_own_time() {
+        let mut path = path(|how| how.delay = Span::from_ms(1));
+        for us in [0, 1, 5, 5] {
+            let crossing = path.cross(packets(us, 1));
+            assert_eq!((crossing.last, crossing.lost), (at(1000 + us), None));
+        }
+    }
+
+    #[test]
+    fn a_rate_sends_one_message_after_the_other_and_a_full_queue_loses_packets() {
+        // 1000 B take 1 µs.
+        let mut path = path(|how| {
+            how.rate = "8Gbit/s".parse().ok();
+            how.queue = Some(4);
+        });
+        let crossing = path.cross(packets(0, 3));
+        assert_eq!((crossing.first, crossing.last), (at(1), at(3)));
+        assert_eq!(path.cross(packets(0, 1)).last, at(4));
+        assert_eq!(path.cross(packets(0, 1)).lost, Some(0));
+        assert_eq!(path.cross(packets(20, 10)).lost, Some(4));
+    }
+
+    #[test]
+    fn packets_are_lost_with_the_given_probability() {
+        let mut path = path(|how| how.loss = Probability::per_million(10_000));
+        let lost = (0..10_000).filter(|us| path.cross(packets(*us, 1)).lost.is_some());
+        let lost = lost.count();
+        assert!((50..=150).contains(&lost), "{lost}");
+        // 1 - 0.99^100 = 63 %.
+        let lost = (0..1_000).filter(|us| path.cross(packets(10_000 + us, 100)).lost.is_some());
+        let lost = lost.count();
+        assert!((550..=710).contains(&lost), "{lost}");
+    }
+}
