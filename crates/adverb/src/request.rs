@@ -64,15 +64,15 @@ pub(crate) fn check_path(
     peers.iter().try_for_each(|peer| check_path_at(peer, path))
 }
 
-/// Refuses timeouts and retries on a model, which loses no packets.
+/// Refuses timeouts and retries on a model that loses no packets.
 fn check_retries(device: &DeviceChoice, path: &PathOptions) -> Result<(), Usage> {
     let timeout = path.ack_timeout.map(|time| format!("--timeout {time}"));
     let retries = path
         .retries
         .map(|count| format!("--retries {}", count.get()));
     match (device, timeout.or(retries)) {
-        (DeviceChoice::Model(_), Some(typed)) => Err(Usage(format!(
-            "{typed}: {device} loses no packets, so nothing is ever retransmitted; leave it out"
+        (DeviceChoice::Model(_), Some(typed)) if path.impairment.is_none() => Err(Usage(format!(
+            "{typed}: {device} loses no packets, so nothing is ever retransmitted; leave it out, or add --loss or --delay"
         ))),
         _ => Ok(()),
     }

@@ -10,7 +10,7 @@ use super::value::count;
 /// Fault injection of UDP ports.
 #[derive(Clone, Copy, Debug, Default, Args)]
 #[command(
-    next_help_heading = "A bad or long path (`degen`, and UDP ports: `run`, or --device soft@ADDR)"
+    next_help_heading = "A bad or long path (`degen`; models; UDP ports: `run`, or --device soft@ADDR)"
 )]
 pub(crate) struct ImpairArgs {
     /// Drop this share of packets, in each direction: 1% or 0.01

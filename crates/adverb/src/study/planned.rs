@@ -89,7 +89,7 @@ fn planned(
         None => at.info.caps.clone(),
         Some(peer) => peer.common_limits(&at.info.caps),
     };
-    let no_faults = no_faults(&at);
+    let no_faults = no_faults(&at, !asked.is_empty());
     let limits = Limits {
         caps: &caps,
         port: &at.info.port,
@@ -156,8 +156,11 @@ pub(super) fn asked_figures(args: &StudyArgs) -> Result<Vec<FigureId>, Usage> {
     })
 }
 
-/// Returns why the ports of the two sides cannot inject faults; `None` if they can.
-fn no_faults(at: &StudyDevice) -> Option<String> {
+/// Returns why the ports of the two sides inject no faults; `None` if they do. Models do if figures are `asked` for by name.
+fn no_faults(at: &StudyDevice, asked: bool) -> Option<String> {
+    if matches!(at.device, DeviceChoice::Model(_)) && !asked {
+        return Some("on a model it has to be asked for, with --only".to_owned());
+    }
     let none = Impairment::default();
     let here = at.device.check_impairment(Some(&none));
     let there = || match &at.peer {

@@ -64,11 +64,13 @@ fn the_far_end_is_reached_by_a_prefix() {
         .collect();
     assert!(
         peers[0].starts_with("10.77.0.1 peer 10.77.0.2/32"),
-        "{ended:?}"
+        "{}",
+        ended.out
     );
     assert!(
         peers[1].starts_with("10.77.0.2 peer 10.77.0.1/32"),
-        "{ended:?}"
+        "{}",
+        ended.out
     );
 }
 
@@ -130,7 +132,7 @@ fn what_cannot_be_is_refused_in_one_line() {
     let refused = |line: &str| place.run(line).refused(2).to_owned();
     assert_snapshot!(refused("degen"), @"error: <COMMAND>... is missing: see `adverb degen --help`");
     assert_snapshot!(refused("degen --delay 11s -- true"), @"error: --delay '11s': 11.0 s exceeds the longest delay, 10.0 s");
-    assert_snapshot!(refused("degen --delay -1ms -- true"), @"error: --delay: invalid duration '-1ms': expected a number and a unit, such as 2s, 500ms, 20us or 100ns");
+    assert_snapshot!(refused("degen --delay=-1ms -- true"), @"error: --delay: invalid duration '-1ms': expected a number and a unit, such as 2s, 500ms, 20us or 100ns");
     assert_snapshot!(refused("degen --rate 1Gbit --queue 0 -- true"), @"error: --queue: invalid count '0': expected a whole number from 1 to 1000000");
     assert_snapshot!(refused("degen --mtu 100 -- true"), @"error: --mtu: invalid count '100': expected a whole number from 576 to 65535");
     assert_snapshot!(refused("degen --addresses 10.0.0.1 10.0.0.1 -- true"), @"error: --addresses: both ends have the address 10.0.0.1: give each one of its own");

@@ -79,8 +79,8 @@ fn sizes() {
 
 #[test]
 fn path_mtus() {
-    assert_snapshot!(usage("ping --op send --loss 1%"), @"error: loss 1 % (seed 1): soft injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
-    assert_snapshot!(usage("blast --op write --corrupt 0.001 --seed 2 --device model:cx3"), @"error: corrupt 0.1 % (seed 2): model:cx3 injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+    assert_snapshot!(usage("ping --op send --loss 1%"), @"error: loss 1 % (seed 1): soft injects no faults: only models and the UDP port of the user-space device do; name it with --device soft@ADDR, such as soft@127.0.0.1, or run the programs behind `adverb degen`");
+    assert_snapshot!(usage("blast --op write --duplicate 0.001 --seed 2 --device model:cx3"), @"error: --duplicate 0.1 %: model:cx3 neither duplicates nor reorders packets; leave it out, or name a UDP port with --device soft@ADDR");
     assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --loss 101%"), @"error: --loss: invalid probability '101%': expected 0 to 100 with %, or 0 to 1, such as 1% or 0.01");
     assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --reorder -1"), @"error: --reorder: invalid probability '-1': expected 0 to 100 with %, or 0 to 1, such as 1% or 0.01");
     assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --seed 3"), @"error: --seed 3 chooses packets for --loss, --duplicate, --reorder, --corrupt or --jitter: add one of them");
@@ -93,14 +93,14 @@ fn path_mtus() {
 
 #[test]
 fn paths_of_all_programs() {
-    assert_snapshot!(usage("kv --by memory --loss 1%"), @"error: loss 1 % (seed 1): soft injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
-    assert_snapshot!(usage("closed-loop --op read --reorder 1% --device model:connect_ib"), @"error: reorder 1 % (seed 1): model:connect_ib injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+    assert_snapshot!(usage("kv --by memory --loss 1%"), @"error: loss 1 % (seed 1): soft injects no faults: only models and the UDP port of the user-space device do; name it with --device soft@ADDR, such as soft@127.0.0.1, or run the programs behind `adverb degen`");
+    assert_snapshot!(usage("closed-loop --op read --reorder 1% --device model:connect_ib"), @"error: --reorder 1 %: model:connect_ib neither duplicates nor reorders packets; leave it out, or name a UDP port with --device soft@ADDR");
     assert_snapshot!(usage("closed-loop --op read --seed 2 --device soft@127.0.0.1"), @"error: --seed 2 chooses packets for --loss, --duplicate, --reorder, --corrupt or --jitter: add one of them");
     assert_snapshot!(usage("closed-loop --op read --mtu 1024"), @"error: path MTU 1 KiB: this device's port (shared memory) does not split messages into packets; leave it out");
-    assert_snapshot!(usage("sequencer --by atomics --device model:connect_ib --timeout 1ms"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:connect_ib loses no packets, so nothing is ever retransmitted; leave it out");
+    assert_snapshot!(usage("sequencer --by atomics --device model:connect_ib --timeout 1ms"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:connect_ib loses no packets, so nothing is ever retransmitted; leave it out, or add --loss or --delay");
     assert_snapshot!(usage("kv --device soft@127.0.0.1 --loss 1%"), @"error: loss 1 % (seed 1): requests and answers of an RPC are sent by UC and UD queue pairs, which send nothing again; leave it out, or choose operations on the server's memory (--by atomics, --by memory)");
     assert_snapshot!(usage("sequencer --device soft@127.0.0.1 --retries 3"), @"error: --retries 3: requests and answers of an RPC are sent by UC and UD queue pairs, which send nothing again; leave it out, or choose operations on the server's memory (--by atomics, --by memory)");
-    assert_snapshot!(usage("study --loss 1% --out s"), @"error: loss 1 % (seed 1): soft injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+    assert_snapshot!(usage("study --loss 1% --out s"), @"error: loss 1 % (seed 1): soft injects no faults: only models and the UDP port of the user-space device do; name it with --device soft@ADDR, such as soft@127.0.0.1, or run the programs behind `adverb degen`");
 }
 
 #[test]
@@ -115,8 +115,7 @@ fn posting_interfaces() {
 
 #[test]
 fn loss_is_studied_where_packets_can_be_lost() {
-    assert_snapshot!(usage("study --only loss --out s"), @"error: --only loss: loss 0 %: soft injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
-    assert_snapshot!(usage("study --only loss --device model:cx3 --out s"), @"error: --only loss: loss 0 %: model:cx3 injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+    assert_snapshot!(usage("study --only loss --out s"), @"error: --only loss: loss 0 %: soft injects no faults: only models and the UDP port of the user-space device do; name it with --device soft@ADDR, such as soft@127.0.0.1, or run the programs behind `adverb degen`");
 }
 
 #[test]
@@ -125,9 +124,9 @@ fn timeouts_and_retries() {
     assert_snapshot!(usage("blast --op send --timeout 3h"), @"error: --timeout: invalid timeout '3h': expected a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
     assert_snapshot!(usage("blast --op send --qp-timeout 32"), @"error: --timeout: invalid timeout '32': expected a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
     assert_snapshot!(usage("ping --op send --retries 8"), @"error: --retries: invalid retry count '8': expected 0 to 7");
-    assert_snapshot!(usage("ping --op read --device model:cx3 --timeout 1ms"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:cx3 loses no packets, so nothing is ever retransmitted; leave it out");
-    assert_snapshot!(usage("study --device model:cx3 --timeout 1ms --out s"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:cx3 loses no packets, so nothing is ever retransmitted; leave it out");
-    assert_snapshot!(usage("blast --op read --device model:cx3 --retries 1"), @"error: --retries 1: model:cx3 loses no packets, so nothing is ever retransmitted; leave it out");
+    assert_snapshot!(usage("ping --op read --device model:cx3 --timeout 1ms"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:cx3 loses no packets, so nothing is ever retransmitted; leave it out, or add --loss or --delay");
+    assert_snapshot!(usage("study --device model:cx3 --timeout 1ms --out s"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:cx3 loses no packets, so nothing is ever retransmitted; leave it out, or add --loss or --delay");
+    assert_snapshot!(usage("blast --op read --device model:cx3 --retries 1"), @"error: --retries 1: model:cx3 loses no packets, so nothing is ever retransmitted; leave it out, or add --loss or --delay");
 }
 
 #[test]

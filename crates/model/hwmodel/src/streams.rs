@@ -243,12 +243,11 @@ impl Streams for ModelStation<'_> {
         patience: Span,
     ) -> Result<usize, WaitError> {
         let deadline = self.deadline(patience);
-        let (end, machine) = (stream.end, self.machine());
-        let largest = |fabric: &mut Fabric, _: &mut _| fabric.machines[machine].largest_piece();
-        let largest = self.role().with(largest) as usize;
+        let end = stream.end;
         self.system_call();
         let mut sent = 0;
         while sent < bytes.len() {
+            let largest = self.role().with(|fabric, _| fabric.largest_piece(end)) as usize;
             let piece = &bytes[sent..][..largest.min(bytes.len() - sent)];
             self.role().sync();
             let (has_room, ended, condition) = self.role().with(|fabric, _| {

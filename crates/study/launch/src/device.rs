@@ -7,7 +7,7 @@ use std::str::FromStr;
 use adverb_ibverbs::{Connecting, GidChoice, VerbsDevice};
 use adverb_results::{DeviceKind, DeviceRef, Impairment};
 use adverb_softnic::SoftDevice;
-use adverb_verbs::Device;
+use adverb_verbs::{Device, Probability};
 use serde::{Deserialize, Serialize};
 
 use crate::hardware::PresetChoice;
@@ -210,8 +210,20 @@ impl DeviceChoice {
         match (self, asked) {
             (_, None) => Ok(()),
             (DeviceChoice::Soft(SoftAddress::At(_) | SoftAddress::Met), _) => Ok(()),
+            (DeviceChoice::Model(_), Some(impairment)) => {
+                let absent = [
+                    ("--duplicate", impairment.duplicate),
+                    ("--reorder", impairment.reorder),
+                ];
+                let absent = absent.iter().find(|(_, share)| *share != Probability::ZERO);
+                absent.map_or(Ok(()), |(flag, share)| {
+                    Err(format!(
+                        "{flag} {share}: {self} neither duplicates nor reorders packets; leave it out, or name a UDP port with --device soft@ADDR"
+                    ))
+                })
+            }
             (_, Some(impairment)) => Err(format!(
-                "{impairment}: {self} injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1"
+                "{impairment}: {self} injects no faults: only models and the UDP port of the user-space device do; name it with --device soft@ADDR, such as soft@127.0.0.1, or run the programs behind `adverb degen`"
             )),
         }
     }

@@ -77,6 +77,9 @@ impl Hardware {
         is_over: &dyn Fn() -> bool,
     ) -> Option<Run<P::Report>> {
         let mut cluster = self.cluster(program.hosts());
+        if let Some(how) = program.impairment() {
+            cluster.impair(how);
+        }
         let machines: Vec<_> = (0..program.hosts()).map(MachineId).collect();
         let run = run_in_virtual_time(&mut cluster, &machines, program, limits, is_over)?;
         let roles = program.roles();

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketType};
 use rustix::thread::UnshareFlags;
 
 /// Packets that an interface queues for the router, which may wait for a core.
-const QUEUE: i32 = 10_000;
+const QUEUE: i32 = 50_000;
 
 /// Moves the calling thread into new namespaces.
 pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
@@ -72,7 +72,11 @@ pub(crate) fn make_interface(
         request
     };
     let fd = socket.as_fd();
-    set::<{ libc::SIOCSIFTXQLEN as Opcode }>(fd, with(|r, _| r.ifr_ifru.ifru_metric = QUEUE, 0))?;
+    // Only root of the whole machine may lengthen the queue; a burst that exceeds the usual one loses packets.
+    let _ = set::<{ libc::SIOCSIFTXQLEN as Opcode }>(
+        fd,
+        with(|r, _| r.ifr_ifru.ifru_metric = QUEUE, 0),
+    );
     set::<{ libc::SIOCSIFMTU as Opcode }>(
         fd,
         with(|r, mtu| r.ifr_ifru.ifru_mtu = mtu as i32, mtu),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use adverb_sim::Condition;
-use adverb_units::Span;
+use adverb_units::{Span, Time};
 
 use crate::ids::MachineId;
 
@@ -24,6 +24,10 @@ pub(crate) struct End {
     pub(crate) unacknowledged: u64,
     /// Bytes received that are not acknowledged, and the number of pieces that they arrived in.
     pub(crate) owed: (u32, u32),
+    /// How much it may send over a long path.
+    pub(crate) congestion: Congestion,
+    /// When the last piece before arrives at this end, over a long path: the stream is in order.
+    pub(crate) arrived: Time,
     /// CPU time of interrupts for this end that its reader has not accounted for.
     pub(crate) interrupts: Span,
 }
@@ -53,8 +57,76 @@ impl End {
             readable: 0,
             unacknowledged: 0,
             owed: (0, 0),
+            congestion: Congestion::default(),
+            arrived: Time::ZERO,
             interrupts: Span::ZERO,
         }
+    }
+}
+
+/// Congestion control: slow start from the initial window of RFC 6928, and CUBIC (RFC 9438). In segments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Congestion {
+    window: f64,
+    /// Slow start ends at this window.
+    threshold: f64,
+    /// The window before the last loss.
+    most: f64,
+    /// The window that Reno would have.
+    friendly: f64,
+    /// When the last loss was noticed.
+    since: Time,
+    /// Further losses until then are of the same window.
+    recovers: Time,
+}
+
+/// What a loss leaves of the window (RFC 9438, 4.6), and the constant of its growth (4.1).
+const BETA: f64 = 0.7;
+const CUBIC: f64 = 0.4;
+
+impl Default for Congestion {
+    fn default() -> Self {
+        Congestion {
+            window: 10.0,
+            threshold: f64::INFINITY,
+            most: 0.0,
+            friendly: 0.0,
+            since: Time::ZERO,
+            recovers: Time::ZERO,
+        }
+    }
+}
+
+impl Congestion {
+    /// Returns how many bytes may be in flight.
+    pub(crate) fn bytes(&self, segment: u64) -> u64 {
+        (self.window * segment as f64) as u64
+    }
+
+    /// Segments were acknowledged.
+    pub(crate) fn acknowledged(&mut self, segments: f64, now: Time, round_trip: Span) {
+        if self.window < self.threshold {
+            self.window += segments;
+            return;
+        }
+        let origin = (self.most * (1.0 - BETA) / CUBIC).cbrt();
+        let since = (now + round_trip).since(self.since).as_ns_f64() / 1e9;
+        let target = CUBIC * (since - origin).powi(3) + self.most;
+        let target = target.clamp(self.window, 1.5 * self.window);
+        self.friendly += 3.0 * (1.0 - BETA) / (1.0 + BETA) * segments / self.window;
+        self.window += (target - self.window) / self.window * segments;
+        self.window = self.window.max(self.friendly);
+    }
+
+    /// A segment was lost.
+    pub(crate) fn lost(&mut self, now: Time, round_trip: Span) {
+        if now < self.recovers {
+            return;
+        }
+        (self.most, self.since) = (self.window, now);
+        self.recovers = now + round_trip;
+        self.window = (BETA * self.window).max(2.0);
+        (self.threshold, self.friendly) = (self.window, self.window);
     }
 }
 

@@ -93,17 +93,15 @@ impl LongPath {
         }
     }
 
-    /// Takes the packets of a message that arrives `rounds` round trips later, when all that were lost have been resent.
-    pub(crate) fn cross_intact(&mut self, packets: Packets, rounds: u32) -> Crossing {
+    /// Takes packets that TCP resends until all have arrived, in `rounds` round trips more. Nothing waits for them, except
+    /// what their stream's order makes wait; returns when they arrive.
+    pub(crate) fn cross_intact(&mut self, packets: Packets, rounds: u32) -> (Time, Time) {
         let loss = std::mem::replace(&mut self.loss, 0.0);
-        let mut crossing = self.cross(packets);
+        let crossing = self.cross(packets);
         self.loss = loss;
         // A full queue delays like any other loss.
-        let rounds = u64::from(rounds) + u64::from(crossing.lost.take().is_some());
-        let late = self.round_trip() * rounds;
-        self.last = self.last.max(crossing.last + late);
-        crossing.last = self.last;
-        crossing
+        let rounds = u64::from(rounds) + u64::from(crossing.lost.is_some());
+        (crossing.first, crossing.last + self.round_trip() * rounds)
     }
 
     fn queue(&self) -> u32 {
@@ -160,11 +158,6 @@ impl LongPath {
     /// Returns the time that a packet and its answer take on paths like this one.
     pub(crate) fn round_trip(&self) -> Span {
         self.how.delay * 2
-    }
-
-    /// Whether packets are lost at random.
-    pub(crate) fn is_lossy(&self) -> bool {
-        self.loss > 0.0
     }
 }
 

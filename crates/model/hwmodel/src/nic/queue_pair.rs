@@ -1,5 +1,6 @@
 //! A queue pair: identity, attributes, send queue, receive queue and retry logic.
 
+use adverb_units::Time;
 use adverb_verbs::{AccessFlags, QpAttr, QpCaps, QpState, QpType, Qpn};
 
 use crate::ids::{CqIndex, MachineId, QpIndex, QpRef};
@@ -32,6 +33,8 @@ pub(crate) struct Qp {
     pub(crate) access: AccessFlags,
     pub(crate) remote: Option<Remote>,
     pub(crate) mtu: u64,
+    /// When its last answer and its last request, in this order, arrive over a long path of an iWARP adapter.
+    pub(crate) crossed: [Time; 2],
     pub(crate) qkey: u32,
     pub(crate) dc: Connection,
     pub(crate) sq: SendQueue,

@@ -191,6 +191,11 @@ impl ReceiveQueue {
     /// The request with this PSN is executed.
     pub(crate) fn executed(&mut self, psn: Psn) {
         self.expected = psn.advance(1);
+        self.close_gap();
+    }
+
+    /// The expected packet has arrived: the next gap is another one.
+    pub(crate) fn close_gap(&mut self) {
         self.gap_revealed = false;
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use adverb_units::Bytes;
+use adverb_units::{Bytes, Time};
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, AsyncEvent, Context, Counters, CreateError,
     DeviceCaps, DeviceName, GidType, LinkLayer, MAX_MESSAGE, PacketMarking, PollError, PortCaps,
@@ -387,6 +387,7 @@ impl ModelContext {
             registers.used += 1;
             let shared = registers.used > own;
             let qp = Qp {
+                crossed: [Time::ZERO; 2],
                 machine: self.machine,
                 index,
                 number,

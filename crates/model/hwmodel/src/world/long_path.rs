@@ -8,7 +8,7 @@
 use adverb_units::Time;
 use adverb_verbs::{LinkLayer, Operation, Psn};
 
-use crate::ids::{MachineId, QpRef};
+use crate::ids::{MachineId, QpIndex, QpRef};
 use crate::nic::long_path::Packets;
 use crate::nic::port::TransitTimes;
 use crate::world::fabric::{Event, EventQueue, Fabric};
@@ -25,12 +25,12 @@ impl Fabric {
     pub(super) fn cross_path(
         &mut self,
         message: u32,
-        (here, there): (MachineId, MachineId),
+        (source, there): (QpIndex, MachineId),
         size: &Size,
         passage: &mut TransitTimes,
     ) {
-        let m = self.messages.get(message);
-        m.lost = None;
+        self.messages.get(message).lost = None;
+        let here = self.qps[source].machine;
         let host = &mut self.machines[here];
         let link = host.preset.link_layer;
         let Some(path) = host.path.as_mut().filter(|_| here != there) else {
@@ -47,17 +47,21 @@ impl Fabric {
             // The adapter's TCP resends only the lost packets, and passes the message on when all have arrived.
             let (rounds, resent) = path.resent(size.packets);
             packets.wire += resent * size.wire / size.packets;
-            let crossing = path.cross_intact(packets, rounds);
-            (passage.first, passage.last) = (crossing.first, crossing.last);
+            (passage.first, passage.last) = path.cross_intact(packets, rounds);
+            let m = self.messages.get(message);
+            let is_request = m.direction == Direction::Request;
+            let crossed = &mut self.qps[source].crossed[usize::from(is_request)];
+            passage.last = passage.last.max(*crossed);
+            *crossed = passage.last;
         } else {
             let crossing = path.cross(packets);
             (passage.first, passage.last) = (crossing.first, crossing.last);
-            m.lost = crossing.lost.map(|first| Lost {
+            self.messages.get(message).lost = crossing.lost.map(|first| Lost {
                 first,
                 packets: size.packets,
             });
         }
-        m.first = passage.first;
+        self.messages.get(message).first = passage.first;
     }
 
     /// Whether the machine of a queue pair sends over a long path.
@@ -70,6 +74,7 @@ impl Fabric {
     pub(super) fn arrive_in_part(&mut self, message: u32, lost: Lost, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (from, to, seq, psn) = (m.from, m.to, m.seq, m.psn);
+        let skip = m.skip;
         let is_revealed = lost.first + 1 < lost.packets;
         match m.direction {
             Direction::Request => {
@@ -79,7 +84,10 @@ impl Fabric {
                 }
                 let expects = self.qps[to.index].rq.expects(psn);
                 if expects {
-                    self.arrived_before(from, seq, lost.first);
+                    if lost.first > 0 {
+                        self.qps[to.index].rq.close_gap();
+                    }
+                    self.arrived_before(from, seq, (skip, lost.first));
                 }
                 match expects && !is_revealed {
                     true => self.unanswered(message, events),
@@ -87,7 +95,7 @@ impl Fabric {
                 }
             }
             Direction::Answer(Answer::Ack) if m.operation.writes_local_memory() => {
-                self.arrived_before(from, seq, lost.first);
+                self.arrived_before(from, seq, (skip, lost.first));
                 let awaits = self.alive(from).is_some_and(|qp| qp.sq.awaits(seq));
                 if awaits && is_revealed {
                     self.messages.end(message);
@@ -100,12 +108,12 @@ impl Fabric {
         }
     }
 
-    /// The first `packets` of a request, or of the response to a READ, have arrived in order: they are not sent again.
-    fn arrived_before(&mut self, at: QpRef, seq: u64, packets: u64) {
+    /// `packets` of a request, after the `skip` bytes that had arrived before, or of the response to a READ, have arrived in order: they are not sent again.
+    fn arrived_before(&mut self, at: QpRef, seq: u64, (skip, packets): (u64, u64)) {
         if let Some(qp) = self.alive(at) {
             let mtu = qp.mtu;
             if let Some(wqe) = qp.sq.wqe(seq) {
-                wqe.arrived += packets * mtu;
+                wqe.arrived = wqe.arrived.max(skip + packets * mtu);
             }
         }
     }

@@ -5,13 +5,18 @@
 //! an interrupt. A core there handles interrupts, runs the protocol for each piece in turn, and wakes the
 //! reader. Acknowledgements are piggybacked on data, or sent alone for every second piece (RFC 5681). At
 //! most a window of data is unacknowledged or unread; that the program has read is known to the sender at once
-//! and without a packet. Nothing is lost.
+//! and without a packet.
+//!
+//! Over a long or bad path, lost segments of a piece are resent after a round trip (SACK), or after two if nothing else is
+//! in flight (tail loss probe); until then the stream waits, and nothing new is acknowledged. A lost SYN costs a second (RFC
+//! 6298). The losses shrink the congestion window. Acknowledgements without data are not lost: the next one repeats them.
 
 use adverb_units::{Span, Time};
 use adverb_verbs::LinkLayer;
 
 use crate::host::tcp::{EndState, Flag, Piece};
 use crate::machine::Machine;
+use crate::nic::long_path::Packets;
 use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::wire::{header, switched};
 
@@ -21,6 +26,8 @@ const TCP_IP: u64 = 20 + 20 + 12;
 const IPOIB: u64 = 4;
 /// Pieces per acknowledgement.
 const PIECES_OF_ACK: u32 = 2;
+/// How long a SYN is not answered until it is sent again (RFC 6298, 2.1).
+const HANDSHAKE_TIMEOUT: Span = Span::from_secs(1);
 /// A receive descriptor that the NIC writes, and a send descriptor that it reads.
 const DESCRIPTOR: u64 = 16;
 
@@ -60,8 +67,26 @@ impl Fabric {
         let this = &self.ends[end as usize];
         let unread = self.ends[peer(end) as usize].unread.len() as u64;
         let in_flight = this.unacknowledged.max(unread);
-        let window = self.machines[this.machine].preset.params.tcp.window_bytes;
-        in_flight == 0 || in_flight + bytes <= u64::from(window)
+        let machine = &self.machines[this.machine];
+        let mut window = u64::from(machine.preset.params.tcp.window_bytes);
+        if machine.path.is_some() {
+            window = window.min(this.congestion.bytes(segment(machine)));
+        }
+        in_flight == 0 || in_flight + bytes <= window
+    }
+
+    /// Returns the largest piece that the kernel passes to the NIC: over a long path at most half a congestion window.
+    pub(crate) fn largest_piece(&self, end: u32) -> u64 {
+        let this = &self.ends[end as usize];
+        let machine = &self.machines[this.machine];
+        let most = machine.largest_piece();
+        match machine.path {
+            None => most,
+            Some(_) => {
+                let segment = segment(machine);
+                most.min(this.congestion.bytes(segment) / 2).max(segment)
+            }
+        }
     }
 
     /// A program sends a piece, for which there is room.
@@ -116,7 +141,45 @@ impl Fabric {
         let left = (begin + whole).max(arrival.last + through + last_frame);
         let at = left + switched(&mut self.machines[there], 0, port_turn, whole);
         let to = peer(end);
+        let packets = Packets {
+            first: at,
+            last: at,
+            count: bytes.div_ceil(segment(&self.machines[here])).max(1),
+            head: wire,
+            wire,
+        };
+        let at = match here == there {
+            true => at,
+            false => self.cross_by_tcp(end, piece, packets, now),
+        };
         events.schedule(at, Event::TcpArrive { end: to, piece });
+    }
+
+    /// Returns when a piece has arrived behind the path of its machine, if there is one.
+    fn cross_by_tcp(&mut self, end: u32, piece: Piece, mut packets: Packets, now: Time) -> Time {
+        let this = &mut self.ends[end as usize];
+        let Some(path) = &mut self.machines[this.machine].path else {
+            return packets.last;
+        };
+        if piece.bytes == 0 && piece.flag == Flag::None {
+            return path.cross_intact(packets, 0).1;
+        }
+        let round_trip = path.round_trip();
+        let (mut rounds, resent) = path.resent(packets.count);
+        packets.wire += resent * packets.wire / packets.count;
+        let intact = path.lost;
+        let is_alone = this.unacknowledged <= u64::from(piece.bytes);
+        rounds += u32::from(rounds > 0 && is_alone);
+        let (_, mut at) = path.cross_intact(packets, rounds);
+        if rounds > 0 || path.lost > intact {
+            this.congestion.lost(now, round_trip);
+        }
+        if rounds > 0 && piece.flag == Flag::Syn {
+            at = at + HANDSHAKE_TIMEOUT;
+        }
+        let arrived = &mut self.ends[peer(end) as usize].arrived;
+        *arrived = at.max(*arrived);
+        *arrived
     }
 
     /// The last frame of a piece arrives at the port; the NIC writes it to memory and raises an interrupt.
@@ -142,6 +205,12 @@ impl Fabric {
         let acknowledged = u64::from(piece.acknowledges);
         this.unacknowledged = this.unacknowledged.saturating_sub(acknowledged);
         if piece.acknowledges > 0 {
+            let machine = &self.machines[this.machine];
+            if let Some(path) = &machine.path {
+                let segments = acknowledged as f64 / segment(machine) as f64;
+                let round_trip = path.round_trip();
+                (this.congestion).acknowledged(segments, events.now(), round_trip);
+            }
             events.signal(this.room);
         }
         if piece.bytes == 0 {
@@ -150,7 +219,10 @@ impl Fabric {
         this.readable += u64::from(piece.bytes);
         events.signal(this.data);
         this.owed = (this.owed.0 + piece.bytes, this.owed.1 + 1);
-        if this.owed.1 >= PIECES_OF_ACK {
+        // A window of a few segments must not wait for the second piece.
+        let host = &self.machines[this.machine];
+        let is_long = host.path.is_some() && u64::from(this.owed.0) >= segment(host);
+        if this.owed.1 >= PIECES_OF_ACK || is_long {
             self.kernel_sends(end, Flag::None, events);
         }
     }

@@ -115,8 +115,7 @@ impl Fabric {
         let credit = self.credit_for(message, (from, there), now);
         let mut passage = self.travel(message, (from, there), now, (credit, leaves));
         let size = self.size_of(message, from);
-        let here = self.qps[from.index].machine;
-        self.cross_path(message, (here, there), &size, &mut passage);
+        self.cross_path(message, (from.index, there), &size, &mut passage);
         events.schedule(passage.last, Event::Arrive { message });
         if is_request {
             self.departed(from, seq, passage.left, events);
