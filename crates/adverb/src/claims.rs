@@ -10,6 +10,7 @@ use adverb_results::{PairRecord, Record, merged};
 use serde_json::{Value, json};
 
 use crate::args::{ClaimsArgs, Format};
+use crate::failure::one_of;
 use crate::terminal;
 
 /// Prints the ledger, or judges records by it.
@@ -114,7 +115,7 @@ fn refuse_other_studies(args: &ClaimsArgs, records: &[Record]) -> Result<(), Usa
     Err(Usage(format!(
         "{}: {what}, which no claim of {} is about: name a folder that `adverb study` wrote for it",
         dirs.collect::<Vec<_>>().join(", "),
-        studies.collect::<Vec<_>>().join(" or "),
+        one_of(&studies.collect::<Vec<_>>()),
     )))
 }
 

@@ -96,13 +96,20 @@ fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
     }
 }
 
+/// Joins alternatives: `a, b or c`.
+pub(crate) fn one_of<T: AsRef<str>>(words: &[T]) -> String {
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    match &words[..] {
+        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        few => few.concat(),
+    }
+}
+
 fn choices(error: &clap::Error) -> String {
     match error.get(ContextKind::ValidValue) {
-        Some(ContextValue::Strings(values)) => match &values[..] {
-            [] => String::new(),
-            [only] => format!(": expected {only}"),
-            [others @ .., last] => format!(": expected {} or {last}", others.join(", ")),
-        },
+        Some(ContextValue::Strings(values)) if !values.is_empty() => {
+            format!(": expected {}", one_of(values))
+        }
         _ => String::new(),
     }
 }

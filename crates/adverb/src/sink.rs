@@ -198,8 +198,8 @@ impl<T: Table> Sink<T> {
 
     fn row(&self, record: &Record, values: Vec<Option<String>>) -> String {
         let swept = self.swept.iter().map(|name| {
-            let value = word(flat(&record.params).get(name)).unwrap_or_default();
-            pad(&value, width(name))
+            let value = word(flat(&record.params).get(name));
+            pad(value.as_deref().unwrap_or("-"), width(name))
         });
         let columns = self.table.columns().into_iter();
         let values = columns.zip(values);
@@ -208,11 +208,16 @@ impl<T: Table> Sink<T> {
     }
 }
 
-/// Returns the parameters with each of the faults as one of its own: `loss`, `delay_ns`.
+/// Returns the parameters with each of the faults that are injected as one of its own: `loss`, `delay_ns`.
 fn flat(params: &Values) -> Values {
     let mut flat = params.clone();
     if let Some(Value::Object(faults)) = flat.shift_remove("impairment") {
-        flat.extend(faults);
+        let is_injected = |name: &str, value: &Value| name != "seed" && value.as_f64() != Some(0.0);
+        flat.extend(
+            faults
+                .into_iter()
+                .filter(|(name, value)| is_injected(name, value)),
+        );
     }
     flat
 }

@@ -7,6 +7,7 @@ use adverb_report::claims::{Claim, Ledger};
 use clap::{ArgAction, Args};
 
 use super::format::{Format, format};
+use crate::failure::one_of;
 
 /// Check what the published studies claim against the records of a study
 ///
@@ -45,7 +46,7 @@ pub(crate) struct ClaimsArgs {
 
 fn study(text: &str) -> Result<&'static Ledger, String> {
     let known = ledgers().map(|ledger| ledger.study.as_str());
-    let known = known.collect::<Vec<_>>().join(" or ");
+    let known = one_of(&known.collect::<Vec<_>>());
     let found = ledgers().find(|ledger| ledger.study == text);
     found.ok_or_else(|| format!("invalid study '{text}': expected {known}"))
 }

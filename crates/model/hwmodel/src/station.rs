@@ -14,7 +14,7 @@ use crate::host::root::Taken;
 use crate::ids::MachineId;
 use crate::objects::{ModelChannel, ModelContext, ModelCq, ModelMr};
 use crate::params::CpuParams;
-use crate::trace::Act;
+use crate::trace::StepKind;
 use crate::world::fabric::{Fabric, OutOfBandMessage};
 
 /// Largest out-of-band message.
@@ -78,10 +78,10 @@ impl<'y> ModelStation<'y> {
     pub(crate) fn wake_up(&self) {
         let (whole, busy) = (self.cpu.wake_ns, self.cpu.wake_cpu_ns);
         let waking = whole.saturating_sub(busy);
-        self.busy(Act::Wake, waking);
+        self.busy(StepKind::Wake, waking);
         self.idle.set(self.idle.get() + waking);
         self.in_kernel(busy.saturating_sub(self.cpu.wake_user_ns));
-        self.busy(Act::Refill, self.cpu.wake_user_ns.min(busy));
+        self.busy(StepKind::Refill, self.cpu.wake_user_ns.min(busy));
     }
 
     /// Accounts for `span` of kernel time on the role's CPU while it slept.
@@ -99,22 +99,22 @@ impl<'y> ModelStation<'y> {
         (patience < Span::MAX).then(|| self.role.now() + patience)
     }
 
-    /// Occupies the CPU with `act` for `span`.
-    fn busy(&self, act: Act, span: Span) {
+    /// Occupies the CPU with a step for `span`.
+    fn busy(&self, kind: StepKind, span: Span) {
         let machine = self.context.machine();
         self.role.with(|fabric, events| {
-            fabric.machines[machine].work(act, span, &mut events.clock);
+            fabric.machines[machine].work(kind, span, &mut events.clock);
         });
     }
 
-    /// Waits for `condition` while the CPU does `act`.
-    fn wait(&self, act: Act, condition: Condition, deadline: Option<Time>) -> Wake {
+    /// Waits for `condition` while the CPU does what `kind` says.
+    fn wait(&self, kind: StepKind, condition: Condition, deadline: Option<Time>) -> Wake {
         let start = self.role.now();
         let why = self.role.wait(condition, deadline);
         let machine = self.context.machine();
         self.role.with(|fabric, events| {
             let trace = &mut fabric.machines[machine].trace;
-            trace.note(act, start, events.clock.now());
+            trace.note(kind, start, events.clock.now());
         });
         why
     }
@@ -122,7 +122,7 @@ impl<'y> ModelStation<'y> {
     /// Sleeps until `condition` is signaled; returns false at the deadline.
     pub(crate) fn idle_for(&self, condition: Condition, deadline: Option<Time>) -> bool {
         let start = self.role.now();
-        let why = self.wait(Act::Sleep, condition, deadline);
+        let why = self.wait(StepKind::Sleep, condition, deadline);
         self.idle.set(self.idle.get() + (self.role.now() - start));
         why != Wake::Deadline
     }
@@ -130,7 +130,7 @@ impl<'y> ModelStation<'y> {
     /// Waits for `condition` in system calls that do not block.
     pub(crate) fn poll_in_kernel(&self, condition: Condition, deadline: Option<Time>) -> Wake {
         let start = self.role.now();
-        let why = self.wait(Act::Poll, condition, deadline);
+        let why = self.wait(StepKind::Poll, condition, deadline);
         self.system
             .set(self.system.get() + (self.role.now() - start));
         why
@@ -139,7 +139,10 @@ impl<'y> ModelStation<'y> {
     /// Accounts for noticing what was polled for: on average half a poll after it arrived, plus the load of
     /// the new line.
     fn see(&self) {
-        self.busy(Act::See, self.cpu.poll_empty_ns / 2 + self.core.fresh_line);
+        self.busy(
+            StepKind::See,
+            self.cpu.poll_empty_ns / 2 + self.core.fresh_line,
+        );
     }
 
     /// How much longer loads from memory take because of concurrent DMA.
@@ -168,7 +171,7 @@ impl<'y> ModelStation<'y> {
     }
 
     pub(crate) fn in_kernel(&self, span: Span) {
-        self.busy(Act::Kernel, span);
+        self.busy(StepKind::Kernel, span);
         self.system.set(self.system.get() + span);
     }
 }
@@ -186,7 +189,7 @@ impl Station for ModelStation<'_> {
     }
 
     fn now(&self) -> Time {
-        self.busy(Act::Clock, self.cpu.clock_ns);
+        self.busy(StepKind::Clock, self.cpu.clock_ns);
         self.role.now()
     }
 
@@ -232,7 +235,7 @@ impl Station for ModelStation<'_> {
                     if self.role.with(|f, _| f.cqs[cq.number].is_overrun()) {
                         return Ok(cq.poll(into)?);
                     }
-                    if self.wait(Act::Poll, condition, deadline) == Wake::Deadline {
+                    if self.wait(StepKind::Poll, condition, deadline) == Wake::Deadline {
                         let what = "completion";
                         return Err(WaitError::TimedOut { what, patience });
                     }
@@ -254,10 +257,10 @@ impl Station for ModelStation<'_> {
         self.role.sync();
         if mr.load(offset)? == value {
             // The NIC's write invalidated the line in the core's caches.
-            self.busy(Act::See, self.core.fresh_line);
+            self.busy(StepKind::See, self.core.fresh_line);
         }
         while mr.load(offset)? != value {
-            if self.wait(Act::Poll, changed, deadline) == Wake::Deadline {
+            if self.wait(StepKind::Poll, changed, deadline) == Wake::Deadline {
                 let what = "change of polled memory";
                 return Err(WaitError::TimedOut { what, patience });
             }
@@ -266,7 +269,7 @@ impl Station for ModelStation<'_> {
                 break;
             }
         }
-        self.busy(Act::ReadFlag, self.cpu.poll_empty_ns);
+        self.busy(StepKind::ReadFlag, self.cpu.poll_empty_ns);
         Ok(())
     }
 
@@ -320,7 +323,7 @@ impl Station for ModelStation<'_> {
     }
 
     fn compute(&self, span: Span) {
-        self.busy(Act::Compute, span);
+        self.busy(StepKind::Compute, span);
     }
 
     /// The computation runs on the core that handles network interrupts, which take precedence over it.
@@ -333,7 +336,7 @@ impl Station for ModelStation<'_> {
         self.role.sync();
         let (mut before, mut left) = (interrupted(), idle);
         while left > Span::ZERO {
-            self.busy(Act::Compute, left);
+            self.busy(StepKind::Compute, left);
             self.role.sync();
             let after = interrupted();
             left = after.saturating_sub(before);

@@ -58,37 +58,37 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Declares the acts: where each happens, its payload, and its text.
-macro_rules! acts {
+/// Declares the kinds of steps: where each happens, its payload, and its text.
+macro_rules! step_kinds {
     ($($component:ident {
-        $($act:ident $(($($field:ident: $type:ty),+))? = $text:literal $(, $arg:expr)*;)+
+        $($kind:ident $(($($field:ident: $type:ty),+))? = $text:literal $(, $arg:expr)*;)+
     })+) => {
         /// What happens in a step.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Act {
-            $($(#[doc = $text] $act $(($($type),+))?,)+)+
+        pub enum StepKind {
+            $($(#[doc = $text] $kind $(($($type),+))?,)+)+
         }
 
-        impl Act {
+        impl StepKind {
             /// Returns where it happens.
             pub fn component(self) -> Component {
                 match self {
-                    $($(Act::$act { .. } => Component::$component,)+)+
+                    $($(StepKind::$kind { .. } => Component::$component,)+)+
                 }
             }
         }
 
-        impl fmt::Display for Act {
+        impl fmt::Display for StepKind {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 match self {
-                    $($(Act::$act $(($($field),+))? => write!(f, $text $(, $arg)*),)+)+
+                    $($(StepKind::$kind $(($($field),+))? => write!(f, $text $(, $arg)*),)+)+
                 }
             }
         }
     };
 }
 
-acts! {
+step_kinds! {
     Cpu {
         BuildWqe = "build WQE";
         BuildReceive = "build receive request";
@@ -142,21 +142,24 @@ acts! {
     }
 }
 
-impl Act {
+impl StepKind {
     /// Whether no other step begins because this one ends: it overlaps what it waits for, or occupies a
     /// resource after the message has passed it.
     fn is_dead_end(self) -> bool {
-        matches!(self, Act::Poll | Act::Sleep | Act::Unit | Act::ContextMiss)
+        matches!(
+            self,
+            StepKind::Poll | StepKind::Sleep | StepKind::Unit | StepKind::ContextMiss
+        )
     }
 }
 
-/// An interval in which one act was carried out.
+/// An interval in which one thing happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The machine; on the wire, the machine whose port the message left by.
     pub machine: MachineId,
     /// What happened.
-    pub act: Act,
+    pub kind: StepKind,
     /// When it began.
     pub begin: Time,
     /// When it ended.
@@ -172,8 +175,8 @@ impl Step {
     /// Whether `next` can have begun because this step ended.
     fn leads_to(&self, next: &Step) -> bool {
         self.end == next.begin
-            && !self.act.is_dead_end()
-            && (self.machine == next.machine || self.act == Act::Way)
+            && !self.kind.is_dead_end()
+            && (self.machine == next.machine || self.kind == StepKind::Way)
     }
 }
 
@@ -186,7 +189,7 @@ pub(crate) struct Tracer(Option<Box<Notes>>);
 
 #[derive(Debug, Default)]
 struct Notes {
-    steps: Vec<(Act, Time, Time)>,
+    steps: Vec<(StepKind, Time, Time)>,
     subject: Subject,
 }
 
@@ -195,11 +198,11 @@ impl Tracer {
         Tracer(Some(Box::default()))
     }
 
-    /// Records that `act` lasted from `begin` to `end`, unless it took no time.
+    /// Records that a step lasted from `begin` to `end`, unless it took no time.
     #[inline]
-    pub(crate) fn note(&mut self, act: Act, begin: Time, end: Time) {
+    pub(crate) fn note(&mut self, kind: StepKind, begin: Time, end: Time) {
         if let Some(notes) = &mut self.0 {
-            notes.add(act, begin, end);
+            notes.add(kind, begin, end);
         }
     }
 
@@ -220,9 +223,9 @@ impl Tracer {
 
     pub(crate) fn steps(&self, machine: MachineId) -> impl Iterator<Item = Step> {
         let steps = self.0.iter().flat_map(|notes| &notes.steps);
-        steps.map(move |(act, begin, end)| Step {
+        steps.map(move |(kind, begin, end)| Step {
             machine,
-            act: *act,
+            kind: *kind,
             begin: *begin,
             end: *end,
         })
@@ -232,9 +235,9 @@ impl Tracer {
 impl Notes {
     #[cold]
     #[inline(never)]
-    fn add(&mut self, act: Act, begin: Time, end: Time) {
+    fn add(&mut self, kind: StepKind, begin: Time, end: Time) {
         if begin < end && self.steps.len() < MAX_STEPS {
-            self.steps.push((act, begin, end));
+            self.steps.push((kind, begin, end));
         }
     }
 }
@@ -263,7 +266,7 @@ pub fn chain(steps: &[Step], from: Time, (at, to): (MachineId, Time)) -> Vec<Lin
     // A sentinel of no length, so that the last step is found like any other.
     let mut next = Step {
         machine: at,
-        act: Act::Look,
+        kind: StepKind::Look,
         begin: to,
         end: to,
     };
@@ -332,8 +335,8 @@ impl Search<'_> {
     fn nearest(&self, next: &Step) -> Option<(usize, (Time, Time))> {
         let fits = |step: &Step| {
             step.end <= next.begin
-                && !step.act.is_dead_end()
-                && (step.machine == next.machine || step.act == Act::Way)
+                && !step.kind.is_dead_end()
+                && (step.machine == next.machine || step.kind == StepKind::Way)
         };
         let last = self
             .before(next)
@@ -351,10 +354,10 @@ mod tests {
         Time::ZERO + Span::from_ns(ns)
     }
 
-    fn step(machine: u32, act: Act, begin: u64, end: u64) -> Step {
+    fn step(machine: u32, kind: StepKind, begin: u64, end: u64) -> Step {
         Step {
             machine: MachineId(machine),
-            act,
+            kind,
             begin: at(begin),
             end: at(end),
         }
@@ -363,32 +366,40 @@ mod tests {
     #[test]
     fn a_chain_leaves_out_concurrent_steps() {
         let steps = [
-            step(0, Act::BuildWqe, 0, 10),
-            step(0, Act::Transmit, 10, 20),
-            step(0, Act::Look, 15, 20),
-            step(0, Act::Way, 20, 50),
-            step(1, Act::Poll, 0, 50),
-            step(1, Act::See, 50, 60),
+            step(0, StepKind::BuildWqe, 0, 10),
+            step(0, StepKind::Transmit, 10, 20),
+            step(0, StepKind::Look, 15, 20),
+            step(0, StepKind::Way, 20, 50),
+            step(1, StepKind::Poll, 0, 50),
+            step(1, StepKind::See, 50, 60),
         ];
         let mut steps = steps.to_vec();
         steps.sort_by_key(|step| step.begin);
         let links = chain(&steps, at(0), (MachineId(1), at(60)));
-        let acts: Vec<Act> = links
+        let kinds: Vec<StepKind> = links
             .iter()
             .map(|link| match link {
-                Link::Step(index) => steps[*index].act,
+                Link::Step(index) => steps[*index].kind,
                 Link::Gap(..) => panic!("{links:?}"),
             })
             .collect();
-        assert_eq!(acts, [Act::BuildWqe, Act::Transmit, Act::Way, Act::See]);
+        assert_eq!(
+            kinds,
+            [
+                StepKind::BuildWqe,
+                StepKind::Transmit,
+                StepKind::Way,
+                StepKind::See
+            ]
+        );
     }
 
     #[test]
     fn unrecorded_time_is_a_gap() {
         let steps = [
-            step(0, Act::BuildWqe, 0, 10),
-            step(0, Act::Way, 25, 40),
-            step(1, Act::See, 40, 50),
+            step(0, StepKind::BuildWqe, 0, 10),
+            step(0, StepKind::Way, 25, 40),
+            step(1, StepKind::See, 40, 50),
         ];
         let links = chain(&steps, at(0), (MachineId(1), at(50)));
         let expected = [
@@ -403,11 +414,11 @@ mod tests {
     #[test]
     fn a_tracer_that_is_off_records_nothing() {
         let mut tracer = Tracer::default();
-        tracer.note(Act::See, at(0), at(1));
+        tracer.note(StepKind::See, at(0), at(1));
         assert_eq!(tracer.steps(MachineId(0)).count(), 0);
         let mut tracer = Tracer::on();
-        tracer.note(Act::See, at(0), at(1));
-        tracer.note(Act::See, at(1), at(1));
+        tracer.note(StepKind::See, at(0), at(1));
+        tracer.note(StepKind::See, at(1), at(1));
         assert_eq!(tracer.steps(MachineId(0)).count(), 1);
     }
 }

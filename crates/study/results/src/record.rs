@@ -15,17 +15,21 @@ pub const SCHEMA: u32 = 2;
 /// Parameters or metrics by name, in the order in which the program names them. Names end with the unit.
 pub type Values = serde_json::Map<String, Value>;
 
-/// Returns the names of the parameters that differ between `points`, in the order of the first one's.
+/// Returns the names of the parameters that differ between `points`, or that only some have, in the order of their first
+/// use.
 pub fn swept(points: &[&Values]) -> Vec<String> {
-    let Some(first) = points.first() else {
-        return Vec::new();
+    let mut names: Vec<&String> = Vec::new();
+    for name in points.iter().flat_map(|point| point.keys()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let differs = |name: &&String| {
+        let mut values = points.iter().map(|point| point.get(name.as_str()));
+        let first = values.next();
+        values.any(|value| Some(value) != first)
     };
-    let differs = |(name, value): &(&String, &Value)| {
-        let mut all = points.iter();
-        all.any(|point| point.get(name.as_str()) != Some(*value))
-    };
-    let names = first.iter().filter(differs).map(|(name, _)| name);
-    names.cloned().collect()
+    names.into_iter().filter(differs).cloned().collect()
 }
 
 /// Returns a parameter as a word, such as `rpc` or `16`; `None` without a value.

@@ -300,7 +300,9 @@ pub(crate) fn streams(
     let tcp = || {
         behind(how, |path| {
             let far = FAR.to_string();
-            iperf::stream_between(setting.cores, (&far, "1M"), SECONDS, &|end| enter(path, end))
+            iperf::stream_between(setting.cores, (&far, "1M"), SECONDS, &|end| {
+                enter(path, end)
+            })
         })
     };
     let (rc, tcp) = in_turn(round, rc, tcp)?;

@@ -5,7 +5,7 @@ use adverb_units::{Span, Time};
 use crate::params::PcieParams;
 use crate::rate::ByteTime;
 use crate::resource::{Server, Slots};
-use crate::trace::{Act, Subject, Tracer};
+use crate::trace::{StepKind, Subject, Tracer};
 
 /// Overhead of a TLP on the wire, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +137,7 @@ impl Pcie {
         let span = self.byte.of(bytes + tlps * self.overhead.request);
         self.down_debt += span;
         let end = self.mmio.serve(at, span);
-        self.trace.note(Act::MmioData(bytes), at, end);
+        self.trace.note(StepKind::MmioData(bytes), at, end);
         end
     }
 
@@ -149,9 +149,9 @@ impl Pcie {
         let span = self.byte.of(wire) + debt;
         let goes = self.up.begin(at, span) + delay;
         let seen = goes + span + self.one_way;
-        let act = Act::Write(self.trace.subject(), bytes);
-        self.trace.note(Act::PcieWait, at + delay, goes);
-        self.trace.note(act, goes, seen);
+        let kind = StepKind::Write(self.trace.subject(), bytes);
+        self.trace.note(StepKind::PcieWait, at + delay, goes);
+        self.trace.note(kind, goes, seen);
         seen
     }
 
@@ -235,12 +235,13 @@ impl Pcie {
         let there = goes + request + self.one_way;
         let answered = there + latency;
         let Arrival { first, last, .. } = arrival;
-        self.trace.note(Act::PcieWait, asked, goes);
-        self.trace.note(Act::ReadRequest(subject), goes, there);
-        self.trace.note(Act::MemoryRead(subject), there, answered);
-        let data = Act::ReadData(subject, bytes);
+        self.trace.note(StepKind::PcieWait, asked, goes);
+        self.trace.note(StepKind::ReadRequest(subject), goes, there);
+        self.trace
+            .note(StepKind::MemoryRead(subject), there, answered);
+        let data = StepKind::ReadData(subject, bytes);
         self.trace.note(data, answered, first);
-        self.trace.note(Act::ReadRest(subject), first, last);
+        self.trace.note(StepKind::ReadRest(subject), first, last);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::params::CpuParams;
 use crate::preset::{Driver, Preset};
 use crate::rate::ByteTime;
 use crate::resource::Server;
-use crate::trace::{Act, Tracer};
+use crate::trace::{StepKind, Tracer};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkTimes {
@@ -138,11 +138,11 @@ impl Machine {
         Pace::slower(f64::from(others + 1) / cpu.smt_gain)
     }
 
-    /// The running role's CPU does `act` for `span`.
-    pub(crate) fn work(&mut self, act: Act, span: Span, clock: &mut Clock) {
+    /// The running role's CPU does what `kind` says for `span`.
+    pub(crate) fn work(&mut self, kind: StepKind, span: Span, clock: &mut Clock) {
         let began = clock.now();
         clock.busy(span);
-        self.trace.note(act, began, clock.now());
+        self.trace.note(kind, began, clock.now());
     }
 
     pub(crate) fn gid(&self) -> Gid {

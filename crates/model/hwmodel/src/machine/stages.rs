@@ -7,7 +7,7 @@ use crate::host::memory::Range;
 use crate::machine::Machine;
 use crate::nic::device::{ContextKind, NicSide};
 use crate::nic::port::Leaves;
-use crate::trace::Act;
+use crate::trace::StepKind;
 
 impl Machine {
     /// Looks up the context of one kind of a queue pair; returns how long that stalls the side of the NIC
@@ -67,8 +67,8 @@ impl Machine {
         let arrived_before = self.link.byte.of(rest);
         let full = self.pcie.write_time(mtu).saturating_sub(arrived_before);
         let seen = passed + self.pcie.write_time(rest).max(full);
-        let act = Act::Write(self.pcie.trace.subject(), rest);
-        self.pcie.trace.note(act, passed, seen);
+        let kind = StepKind::Write(self.pcie.trace.subject(), rest);
+        self.pcie.trace.note(kind, passed, seen);
         streamed.max(seen)
     }
 

@@ -5,7 +5,7 @@ use adverb_verbs::{Gid, Qpn};
 
 use crate::host::pcie::Arrival;
 use crate::ids::MachineId;
-use crate::trace::{Act, Tracer};
+use crate::trace::{StepKind, Tracer};
 
 /// The destination of a datagram, or of a request of a DC initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +48,11 @@ impl TransitTimes {
         (head, wire): (u64, u64),
     ) {
         if self.first < self.last {
-            trace.note(Act::Port(head), begin, led);
-            trace.note(Act::Way, led, self.first);
+            trace.note(StepKind::Port(head), begin, led);
+            trace.note(StepKind::Way, led, self.first);
         }
-        trace.note(Act::Port(wire), begin, self.left);
-        trace.note(Act::Way, self.left, self.last);
+        trace.note(StepKind::Port(wire), begin, self.left);
+        trace.note(StepKind::Way, self.left, self.last);
     }
 }
 

@@ -6,7 +6,7 @@ use adverb_units::Span;
 use adverb_verbs::{CompletionChannel, CompletionQueue, CqId, NotifyOn, PollError, WorkCompletion};
 
 use crate::ids::{ChannelIndex, CqIndex, MachineId};
-use crate::trace::Act;
+use crate::trace::StepKind;
 use crate::world::fabric::SharedFabric;
 
 /// Successive empty polls without a wait of the station, after which a role counts as hung: virtual time
@@ -106,14 +106,14 @@ impl CompletionQueue for ModelCq {
             let polled = fabric.poll(self.number, into, now)?;
             let host = &mut fabric.machines[self.machine];
             let copying = host.cpu.wqe_line_ns * polled.copied_lines;
-            let (act, span) = match polled.completions {
-                0 => (Act::Look, host.cpu.poll_empty_ns),
+            let (kind, span) = match polled.completions {
+                0 => (StepKind::Look, host.cpu.poll_empty_ns),
                 n => (
-                    Act::TakeCompletion,
+                    StepKind::TakeCompletion,
                     host.cpu.poll_hit_ns * n as u64 + copying,
                 ),
             };
-            host.work(act, span, &mut events.clock);
+            host.work(kind, span, &mut events.clock);
             Ok(polled.completions)
         })?;
         let empty_polls = if n > 0 { 0 } else { self.empty_polls.get() + 1 };
@@ -128,7 +128,7 @@ impl CompletionQueue for ModelCq {
     fn req_notify(&self, on: NotifyOn) -> Result<(), PollError> {
         self.world.with(|fabric, events| {
             let host = &mut fabric.machines[self.machine];
-            host.work(Act::Arm, host.cpu.doorbell_ns, &mut events.clock);
+            host.work(StepKind::Arm, host.cpu.doorbell_ns, &mut events.clock);
             fabric.arm(self.number, on, events.clock.now(), events);
         });
         Ok(())

@@ -9,7 +9,7 @@ use adverb_verbs::{Operation, WcStatus};
 use crate::host::memory::Range;
 use crate::ids::MachineId;
 use crate::nic::atomics::WaitingAtomic;
-use crate::trace::Act;
+use crate::trace::StepKind;
 use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::Answer;
 
@@ -69,7 +69,7 @@ impl Fabric {
             let wait = root.read(first.range, now);
             let end = atomics.buckets[first.bucket].serve(now, span + wait);
             atomics.in_flight += 1;
-            host.trace.note(Act::Atomic, first.at, end);
+            host.trace.note(StepKind::Atomic, first.at, end);
             host.pcie.traffic.read_lines += 1;
             host.pcie.traffic.write_lines += 1;
             let message = first.message;

@@ -15,7 +15,7 @@ use crate::nic::queue_pair::Qp;
 use crate::nic::receive_queue::Receive;
 use crate::nic::wqe::{Wqe, WqeLocation};
 use crate::preset::Driver;
-use crate::trace::Act;
+use crate::trace::StepKind;
 use crate::world::fabric::{Event, EventQueue, Fabric, Path};
 
 /// Sizes of WQE segments in bytes (rdma-core, providers/mlx4 and mlx5).
@@ -147,7 +147,7 @@ impl Fabric {
         let host = &mut self.machines[machine];
         let lines = wqe_bytes(request, host.preset.driver).div_ceil(LINE);
         let span = host.cpu.wqe_build_ns + host.cpu.wqe_line_ns * (lines - 1);
-        host.work(Act::BuildWqe, span, &mut events.clock);
+        host.work(StepKind::BuildWqe, span, &mut events.clock);
         let wqe = Wqe {
             arrived: 0,
             wr_id: request.wr_id,
@@ -231,16 +231,16 @@ impl Fabric {
         } else {
             events.clock.busy(cost);
         }
-        let act = match path {
-            Path::Mmio => Act::WriteMmio(lines * LINE),
-            Path::Fetch { bell } if bell >= 64 => Act::WriteMmio(bell.into()),
-            Path::Fetch { .. } => Act::RingDoorbell,
+        let kind = match path {
+            Path::Mmio => StepKind::WriteMmio(lines * LINE),
+            Path::Fetch { bell } if bell >= 64 => StepKind::WriteMmio(bell.into()),
+            Path::Fetch { .. } => StepKind::RingDoorbell,
         };
         let host = &mut self.machines[machine_index];
         let written = events.clock.now();
         let at = written + host.pcie.way();
-        host.trace.note(act, began, written);
-        host.pcie.trace.note(Act::MmioWay, written, at);
+        host.trace.note(kind, began, written);
+        host.pcie.trace.note(StepKind::MmioWay, written, at);
         events.schedule(at, Event::Doorbell { qp, count, path });
     }
 
@@ -284,7 +284,11 @@ impl Fabric {
             });
         }
         let host = &mut self.machines[qp.machine];
-        host.work(Act::BuildReceive, host.cpu.recv_build_ns, &mut events.clock);
+        host.work(
+            StepKind::BuildReceive,
+            host.cpu.recv_build_ns,
+            &mut events.clock,
+        );
         let has_failed = qp.state == QpState::Err;
         let status = has_failed.then_some(WcStatus::WrFlushErr);
         qp.rq.post(receive(request), status);

@@ -9,7 +9,7 @@ use crate::machine::stages::sending_span;
 use crate::nic::device::{ContextKind, NicSide};
 use crate::nic::retry::Expiry;
 use crate::nic::wqe::WqeLocation;
-use crate::trace::{Act, Subject};
+use crate::trace::{StepKind, Subject};
 use crate::world::fabric::{Event, EventQueue, Fabric, Path};
 use crate::world::message::{Answer, Delivery, Direction, Message};
 
@@ -73,8 +73,8 @@ impl Fabric {
         }
         let begin = nic.units[unit].begin(ready, span);
         let trace = &mut self.machines[machine].trace;
-        trace.note(Act::UnitWait, ready, begin);
-        trace.note(Act::Unit, begin, begin + span);
+        trace.note(StepKind::UnitWait, ready, begin);
+        trace.note(StepKind::Unit, begin, begin + span);
         Some(begin)
     }
 
@@ -119,10 +119,10 @@ impl Fabric {
         let target = wqe.target;
         let host = &mut self.machines[machine];
         let context = host.context(at.index.0, ContextKind::Requester);
-        host.trace.note(Act::ContextMiss, now, now + context);
+        host.trace.note(StepKind::ContextMiss, now, now + context);
         let span = sending_span(host, operation, lines) + context;
         let passed = host.transmit(now, span);
-        host.trace.note(Act::Transmit, now, passed.ready);
+        host.trace.note(StepKind::Transmit, now, passed.ready);
         host.transmit_more(now, gathered.div_ceil(LINE));
         let (mut leaves, mut gathered_at) = (passed, passed.ready);
         if gathered > 0 {
@@ -270,10 +270,10 @@ impl Fabric {
         let host = &mut self.machines[machine];
         let context = host.context(at.index.0, ContextKind::Requester);
         let now = events.now();
-        host.trace.note(Act::ContextMiss, now, now + context);
+        host.trace.note(StepKind::ContextMiss, now, now + context);
         let span = host.nic.times.response + context;
         let passed = host.receive(events.now(), span);
-        host.trace.note(Act::Receive, events.now(), passed);
+        host.trace.note(StepKind::Receive, events.now(), passed);
         let mut visible = passed;
         if length > 0 {
             // The data are visible before the completion, which is written after them.

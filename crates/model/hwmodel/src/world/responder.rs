@@ -10,7 +10,7 @@ use crate::machine::stages::receiving_span;
 use crate::nic::device::NicSide;
 use crate::nic::port::Leaves;
 use crate::nic::receive_queue::Received;
-use crate::trace::{Act, Subject};
+use crate::trace::{StepKind, Subject};
 use crate::world::admission::{GRH, Refusal, Task};
 use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::{Answer, Delivery, Direction, Message};
@@ -38,8 +38,8 @@ impl Fabric {
         let span = receiving_span(host, operation, scattered) + context;
         let now = events.now();
         let passed = host.receive(now, span);
-        host.trace.note(Act::ContextMiss, now, now + context);
-        host.trace.note(Act::Receive, now, passed);
+        host.trace.note(StepKind::ContextMiss, now, now + context);
+        host.trace.note(StepKind::Receive, now, passed);
         match task {
             Ok(Task::Deliver(delivery)) => {
                 self.take_in(message, delivery, (first, passed), events);
@@ -94,13 +94,13 @@ impl Fabric {
         if length > 0 {
             let begin = first.min(now);
             let rx = host.nic.params.rx_ns;
-            host.trace.note(Act::ReceivePayload, begin, begin + rx);
+            host.trace.note(StepKind::ReceivePayload, begin, begin + rx);
             visible = host.stream_in((begin, passed), rx, (length, mtu));
             host.root.carry(length);
             let wait = place.map_or(Span::ZERO, |place| host.root.write(place, now));
             if wait > Span::ZERO {
                 host.pcie.hold_writes(now + wait);
-                host.trace.note(Act::LineWait, visible, visible + wait);
+                host.trace.note(StepKind::LineWait, visible, visible + wait);
                 visible = visible + wait;
             }
         }
@@ -279,7 +279,7 @@ impl Fabric {
             idle: through,
             ready: sent.ready.max(through),
         };
-        host.trace.note(Act::Transmit, at, passed.ready);
+        host.trace.note(StepKind::Transmit, at, passed.ready);
         let (mut leaves, mut gathered) = (passed, passed.ready);
         let m = self.messages.get(message);
         m.payload.clear();

@@ -8,7 +8,7 @@ use adverb_verbs::{AsyncEvent, PostError, PostErrorCause, QpState, RecvRequest, 
 use crate::ids::{QpIndex, SrqIndex};
 use crate::nic::receive_queue::Receive;
 use crate::nic::shared_receive::{Owner, PendingEvent};
-use crate::trace::Act;
+use crate::trace::StepKind;
 use crate::world::fabric::{EventQueue, Fabric};
 use crate::world::post::{post_each, receive};
 
@@ -73,7 +73,11 @@ impl Fabric {
         queue.in_use += 1;
         queue.receives.push_back(receive(request));
         let host = &mut self.machines[queue.owner.machine];
-        host.work(Act::BuildReceive, host.cpu.recv_build_ns, &mut events.clock);
+        host.work(
+            StepKind::BuildReceive,
+            host.cpu.recv_build_ns,
+            &mut events.clock,
+        );
         Ok(())
     }
 

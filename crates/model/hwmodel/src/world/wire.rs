@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::machine::stages::{connecting_span, receiving_span};
 use crate::nic::port::{Leaves, Target, TransitTimes};
 use crate::nic::queue_pair::{FIRST_NUMBER, Qp};
-use crate::trace::Act;
+use crate::trace::StepKind;
 use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::{Answer, Direction, Message};
 
@@ -174,7 +174,7 @@ impl Fabric {
         // The last packet cannot leave before its data have arrived.
         let tail = machine.link.byte.of(size.head);
         let left = (begin + whole).max(m.gathered + tail);
-        machine.trace.note(Act::PortWait, leaves.ready, begin);
+        machine.trace.note(StepKind::PortWait, leaves.ready, begin);
         let mut passage = TransitTimes {
             begin,
             left,

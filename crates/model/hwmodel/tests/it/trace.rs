@@ -1,7 +1,7 @@
 //! The steps of a round add up to its duration, and to what ping measures.
 
 use crate::common::{cell, pair};
-use adverb_hwmodel::trace::{Act, Component, Link, Step, chain};
+use adverb_hwmodel::trace::{Component, Link, Step, StepKind, chain};
 use adverb_hwmodel::{Kind, MachineId, Preset, names};
 use adverb_results::{Completion, Opcode, Program};
 use adverb_units::Span;
@@ -18,7 +18,7 @@ fn traced(preset: &Preset, spec: &CellSpec) -> (Vec<Step>, f64) {
 }
 
 fn posts(steps: &[Step]) -> Vec<&Step> {
-    let is_post = |step: &&Step| step.machine == CLIENT && step.act == Act::BuildWqe;
+    let is_post = |step: &&Step| step.machine == CLIENT && step.kind == StepKind::BuildWqe;
     steps.iter().filter(is_post).collect()
 }
 
@@ -76,7 +76,7 @@ fn check(preset: &Preset, spec: &CellSpec) {
     let difference = (half / one_way - 1.0).abs();
     assert!(difference < 0.03, "{what}: {half} ns, ping: {one_way} ns");
     for component in [Component::Cpu, Component::Nic, Component::Wire] {
-        let there = round.iter().any(|step| step.act.component() == component);
+        let there = round.iter().any(|step| step.kind.component() == component);
         assert!(there, "{what}: nothing at {component}: {round:?}");
     }
 }
@@ -88,7 +88,10 @@ fn waits_for_events_sleep() {
     spec.params.completion = Completion::Event;
     let (steps, one_way) = traced(&preset, &spec);
     let round = round(&steps, 1);
-    let woken = round.iter().filter(|step| step.act == Act::Wake).count();
+    let woken = round
+        .iter()
+        .filter(|step| step.kind == StepKind::Wake)
+        .count();
     assert!(woken >= 2, "each side once: {round:?}");
     let sum: Span = round.iter().map(Step::span).sum();
     let half = sum.as_ns_f64() / 2.0;
@@ -106,7 +109,7 @@ fn only_payload_that_is_not_inline_is_read() {
         spec.params.inline = inline;
         spec.params.verify = false;
         let round = round(&traced(&preset, &spec).0, 1);
-        let reads = |step: &&Step| matches!(step.act, Act::ReadRequest(_));
+        let reads = |step: &&Step| matches!(step.kind, StepKind::ReadRequest(_));
         round.iter().filter(reads).count()
     };
     assert_eq!(reads(true), 0);
@@ -120,9 +123,9 @@ fn the_upstream_driver_writes_only_reads_and_inline_requests_by_mmio() {
         let mut spec = cell(Program::Ping, op, 64);
         spec.params.verify = false;
         let round = round(&traced(&preset, &spec).0, 1);
-        let acts = |wanted: fn(&Act) -> bool| round.iter().any(|step| wanted(&step.act));
-        let rings = acts(|act| *act == Act::RingDoorbell);
-        let writes = acts(|act| matches!(act, Act::WriteMmio(_)));
+        let kinds = |wanted: fn(&StepKind) -> bool| round.iter().any(|step| wanted(&step.kind));
+        let rings = kinds(|kind| *kind == StepKind::RingDoorbell);
+        let writes = kinds(|kind| matches!(kind, StepKind::WriteMmio(_)));
         assert!(rings != writes, "{op:?}: {round:?}");
         writes
     };

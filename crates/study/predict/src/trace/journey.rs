@@ -3,7 +3,7 @@
 use std::fmt;
 
 use adverb_hwmodel::MachineId;
-use adverb_hwmodel::trace::{Act, Component, Link, Step, chain};
+use adverb_hwmodel::trace::{Component, Link, Step, StepKind, chain};
 use adverb_units::{Span, Time};
 
 pub(super) const CLIENT: MachineId = MachineId(0);
@@ -87,7 +87,7 @@ impl Journey {
         let begins: Vec<Time> = posts_of(steps, CLIENT).step_by(posts).collect();
         let reads_clock = |from: Time, to: Time| {
             let mut inside = steps.iter().filter(|s| s.begin >= from && s.begin < to);
-            inside.any(|step| step.act == Act::Clock)
+            inside.any(|step| step.kind == StepKind::Clock)
         };
         let rounds: Vec<(Time, Time)> = begins.windows(2).map(|w| (w[0], w[1])).collect();
         let later = rounds.iter().skip(rounds.len() / 2);
@@ -123,7 +123,7 @@ const MAX_SEARCHED: usize = 1000;
 fn posts_of(steps: &[Step], machine: MachineId) -> impl Iterator<Item = Time> {
     let posts = steps.iter().filter(move |step| step.machine == machine);
     posts
-        .filter(|step| step.act == Act::BuildWqe)
+        .filter(|step| step.kind == StepKind::BuildWqe)
         .map(|step| step.begin)
 }
 
@@ -133,7 +133,7 @@ impl Leg {
         let is_linked = |index: usize| links.contains(&Link::Step(index));
         let began = |step: &Step| step.begin >= from && step.begin < to;
         let goes_on = |step: &Step| {
-            let waits = matches!(step.act, Act::Poll | Act::Sleep);
+            let waits = matches!(step.kind, StepKind::Poll | StepKind::Sleep);
             waits && step.begin < from && step.end > from
         };
         let all = steps.iter().enumerate();
@@ -141,8 +141,8 @@ impl Leg {
             .filter(|(_, step)| began(step) || goes_on(step))
             .map(|(index, step)| Piece {
                 side: Side::of(step.machine),
-                component: Some(step.act.component()),
-                what: step.act.to_string(),
+                component: Some(step.kind.component()),
+                what: step.kind.to_string(),
                 begin: step.begin.max(from),
                 end: step.end,
                 is_on_path: is_linked(index),

@@ -1,6 +1,6 @@
 //! `ping`: one message in flight, back and forth.
 //!
-//! A [`Half`] is one side's part of a round trip, by a verb or by a stream; one loop plays all of them.
+//! A [`PingSide`] is one side's part of a round trip, by a verb or by a stream; one loop plays all of them.
 
 use adverb_results::{Opcode, Signaling};
 use adverb_verbs::{
@@ -22,7 +22,7 @@ use crate::sample::Sampler;
 const OUT: u32 = 0;
 
 /// One side's way of taking part in rounds. Rounds are counted over all runs of a cell.
-pub(crate) trait Half {
+pub(crate) trait PingSide {
     /// `rounds` more rounds follow.
     fn begin(&mut self, rounds: u64) {
         let _ = rounds;
@@ -50,17 +50,17 @@ pub(crate) trait Half {
     }
 }
 
-/// A half with its place in the round.
+/// A side with its place in the round.
 pub(crate) struct Rounds<'b, S: Station, H> {
     peer: &'b Peer<'b, S>,
     spec: &'b CellSpec,
     side: Side,
-    half: H,
+    ping: H,
 }
 
-impl<S: Station, H: Half> Part for Rounds<'_, S, H> {
+impl<S: Station, H: PingSide> Part for Rounds<'_, S, H> {
     fn run(&mut self, rounds: u64, sampler: Option<&mut Sampler>) -> Result<Ran, Fault> {
-        self.half.begin(rounds);
+        self.ping.begin(rounds);
         let station = self.peer.station;
         let start = station.now();
         let iters = match (self.side, sampler) {
@@ -69,34 +69,34 @@ impl<S: Station, H: Half> Part for Rounds<'_, S, H> {
             (Side::Passive, _) => self.follow_for(rounds),
         };
         let iters = iters.map_err(|fault| or_lost(self.spec, fault))?;
-        self.half.end()?;
+        self.ping.end()?;
         let elapsed = station.now() - start;
         Ok(Ran { iters, elapsed })
     }
 }
 
-impl<'b, S: Station, H: Half> Rounds<'b, S, H> {
-    pub(crate) fn new((peer, spec, side): (&'b Peer<'b, S>, &'b CellSpec, Side), half: H) -> Self {
+impl<'b, S: Station, H: PingSide> Rounds<'b, S, H> {
+    pub(crate) fn new((peer, spec, side): (&'b Peer<'b, S>, &'b CellSpec, Side), ping: H) -> Self {
         Rounds {
             peer,
             spec,
             side,
-            half,
+            ping,
         }
     }
 
     #[inline]
     fn lead(&mut self) -> Result<(), Fault> {
-        self.half.push()?;
-        self.half.settle()?;
-        self.half.take()
+        self.ping.push()?;
+        self.ping.settle()?;
+        self.ping.take()
     }
 
     #[inline]
     fn follow(&mut self) -> Result<(), Fault> {
-        self.half.take()?;
-        self.half.push()?;
-        self.half.settle()
+        self.ping.take()?;
+        self.ping.push()?;
+        self.ping.settle()
     }
 
     /// Runs `rounds` rounds, after `done` ones, or until the time is over; returns their number.
@@ -118,7 +118,7 @@ impl<'b, S: Station, H: Half> Rounds<'b, S, H> {
             let start = station.now();
             self.lead()?;
             let end = station.now();
-            sampler.record(start, end, self.half.messages());
+            sampler.record(start, end, self.ping.messages());
             self.peer.limit.look(end);
             left -= 1;
             left -= self.lead_for(rounds - left, left.min(sampler.every - 1))?;
@@ -163,8 +163,8 @@ pub(crate) fn with_part<S: Station, T>(
     match bench.spec.params.op {
         Opcode::Send | Opcode::SendImm | Opcode::WriteImm => {
             let into = receive_buffers(bench)?;
-            let half = Messages::new(bench, send, recv, out, &into)?;
-            drive(&mut in_place(bench, half))
+            let ping = Messages::new(bench, send, recv, out, &into)?;
+            drive(&mut in_place(bench, ping))
         }
         Opcode::Write => drive(&mut in_place(bench, PolledMemory::new(bench, send, out)?)),
         Opcode::WriteRead | Opcode::Read | Opcode::FetchAdd | Opcode::Cas => {
@@ -175,8 +175,8 @@ pub(crate) fn with_part<S: Station, T>(
     }
 }
 
-fn in_place<'b, S: Station, H: Half>(bench: &'b Bench<'_, S>, half: H) -> Rounds<'b, S, H> {
-    Rounds::new((bench.peer, bench.spec, bench.side), half)
+fn in_place<'b, S: Station, H: PingSide>(bench: &'b Bench<'_, S>, ping: H) -> Rounds<'b, S, H> {
+    Rounds::new((bench.peer, bench.spec, bench.side), ping)
 }
 
 /// Returns the flags of requests with payload.
@@ -264,7 +264,7 @@ impl<'b, S: Station> Messages<'b, S> {
             };
             RecvRequest::new(name(i), sges)
         });
-        let mut half = Messages {
+        let mut ping = Messages {
             bench,
             send,
             recv,
@@ -273,9 +273,9 @@ impl<'b, S: Station> Messages<'b, S> {
             consumed: 0,
             round: 0,
         };
-        half.request.to = bench.destination(0);
-        bench.qp().post_recv(&half.receives)?;
-        Ok(half)
+        ping.request.to = bench.destination(0);
+        bench.qp().post_recv(&ping.receives)?;
+        Ok(ping)
     }
 
     /// Returns the number of a message. There are two per round, numbered in the order of sending.
@@ -306,7 +306,7 @@ impl<'b, S: Station> Messages<'b, S> {
     }
 }
 
-impl<S: Station> Half for Messages<'_, S> {
+impl<S: Station> PingSide for Messages<'_, S> {
     #[inline]
     fn push(&mut self) -> Result<(), Fault> {
         let side = self.bench.side;
@@ -384,7 +384,7 @@ impl<'b, S: Station> PolledMemory<'b, S> {
     }
 }
 
-impl<S: Station> Half for PolledMemory<'_, S> {
+impl<S: Station> PingSide for PolledMemory<'_, S> {
     fn begin(&mut self, rounds: u64) {
         self.last = self.pushed + rounds;
     }
@@ -508,7 +508,7 @@ impl<'b, S: Station> Alone<'b, S> {
     }
 }
 
-impl<S: Station> Half for Alone<'_, S> {
+impl<S: Station> PingSide for Alone<'_, S> {
     /// The WRITE, its completion where it is signaled, and the READ.
     #[inline]
     fn push(&mut self) -> Result<(), Fault> {

@@ -13,7 +13,7 @@ use crate::error::{Fault, Side};
 use crate::pair::message::Hello;
 use crate::pair::part::Part;
 use crate::pair::peer::Peer;
-use crate::pair::ping::{Half, Rounds};
+use crate::pair::ping::{PingSide, Rounds};
 use crate::pair::spec::CellSpec;
 use crate::payload::Pattern;
 
@@ -181,7 +181,7 @@ impl<'l, 's, S: Station> Turns<'l, 's, S> {
     }
 }
 
-impl<S: Station> Half for Turns<'_, '_, S> {
+impl<S: Station> PingSide for Turns<'_, '_, S> {
     #[inline]
     fn push(&mut self) -> Result<(), Fault> {
         if self.line.spec.params.verify {
@@ -250,7 +250,7 @@ impl<'l, 's, S: Station> Flow<'l, 's, S> {
     }
 }
 
-impl<S: Station> Half for Flow<'_, '_, S> {
+impl<S: Station> PingSide for Flow<'_, '_, S> {
     fn begin(&mut self, _messages: u64) {
         self.ended = false;
     }
