@@ -186,7 +186,7 @@ pub(crate) fn title(record: &PairRecord, asked: &Request) -> String {
     }
     let may_wait = p.impairment.is_some_and(|impairment| !impairment.is_none());
     if may_wait || asked.path.ack_timeout.is_some() || asked.path.retries.is_some() {
-        title += &patience(p);
+        title += &retransmission(p);
     }
     if let Some(impairment) = &p.impairment {
         title += &format!(", {impairment}");
@@ -211,7 +211,7 @@ fn passive_side(record: &PairRecord) -> String {
 }
 
 /// `, ACK timeout 1.05 ms (4.096 µs × 2^8), 7 retries`.
-fn patience(params: &Params) -> String {
+fn retransmission(params: &Params) -> String {
     let timeout = params.ack_timeout.and_then(AckTimeout::at_least);
     let timeout = timeout.map(|timeout| format!(", ACK timeout {timeout}"));
     let retries = params.retry_cnt.map(|n| format!(", {n} retries"));

@@ -17,7 +17,7 @@ use crate::sink::{Sink, Table};
 use crate::terminal;
 
 /// Timeout of a program in addition to the time that it measures.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Outstanding READs and atomics of one queue pair.
 pub(super) const RD_ATOMIC: u8 = 16;
@@ -125,7 +125,7 @@ fn warn_if_idle(record: &Record, args: &Setting<'_>) {
 /// Returns a recorder for these points; peers are connected and checked before anything runs.
 fn recorder(args: &Setting<'_>, cells: &[JobCell]) -> anyhow::Result<JobRecorder> {
     let device = args.on.device.choice();
-    let patience = PATIENCE + Duration::from(args.duration * 2);
+    let timeout = TIMEOUT + Duration::from(args.duration * 2);
     let check = |caps: &adverb_verbs::DeviceCaps| -> Result<(), Usage> {
         let mut all = cells.iter();
         all.try_for_each(|cell| Program::check(&cell.job, caps).map_err(Usage))
@@ -140,7 +140,7 @@ fn recorder(args: &Setting<'_>, cells: &[JobCell]) -> anyhow::Result<JobRecorder
         let info = DeviceInfo::of_model(&hardware)?;
         check_paths((&device, &info), &[])?;
         let backend = Backend::Model(Box::new(hardware));
-        return Ok(JobRecorder::new(backend, info, patience));
+        return Ok(JobRecorder::new(backend, info, timeout));
     }
     let launcher = hosts::launcher(args.on.device.all(), Vec::new(), &args.on.place)?;
     for cell in cells {
@@ -164,7 +164,7 @@ fn recorder(args: &Setting<'_>, cells: &[JobCell]) -> anyhow::Result<JobRecorder
             launcher.device()
         ));
     }
-    let recorder = JobRecorder::new(Backend::Hosts(Box::new(launcher)), info, patience);
+    let recorder = JobRecorder::new(Backend::Hosts(Box::new(launcher)), info, timeout);
     Ok(match is_within {
         true => recorder.within_memory(),
         false => recorder,

@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use crate::link::{MAX_FRAME, MAX_MESSAGE, SEND_PATIENCE, is_gone, take_frame, too_long};
+use crate::link::{MAX_FRAME, MAX_MESSAGE, SEND_TIMEOUT, is_gone, take_frame, too_long};
 
 const MESSAGE: u8 = b'M';
 const ENDED: u8 = b'E';
@@ -139,7 +139,7 @@ impl HubLink {
     /// Uses a connected stream, with a timeout of a few seconds for writes.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
-        stream.set_write_timeout(Some(SEND_PATIENCE))?;
+        stream.set_write_timeout(Some(SEND_TIMEOUT))?;
         Ok(HubLink {
             stream,
             sending: Mutex::default(),
@@ -156,12 +156,12 @@ impl HubLink {
         (&self.stream).write_all(&[&length.to_le_bytes(), &body[..]].concat())
     }
 
-    /// Waits for the hub's next message to this process; `None` if there was none within `patience`.
+    /// Waits for the hub's next message to this process; `None` if there was none within `timeout`.
     ///
     /// # Errors
     /// The hub has closed the socket.
-    pub fn control(&self, patience: Span) -> io::Result<Option<Vec<u8>>> {
-        let taken = self.wait(patience, |inbox| match inbox.control.pop_front() {
+    pub fn control(&self, timeout: Span) -> io::Result<Option<Vec<u8>>> {
+        let taken = self.wait(timeout, |inbox| match inbox.control.pop_front() {
             None if inbox.is_closed => Some(None),
             None => None,
             some => Some(some),
@@ -180,10 +180,10 @@ impl HubLink {
     /// Waits until `take` finds something. One of the waiting threads reads from the socket.
     fn wait<R>(
         &self,
-        patience: Span,
+        timeout: Span,
         mut take: impl FnMut(&mut Inbox) -> Option<R>,
     ) -> io::Result<Option<R>> {
-        let deadline = Instant::now().checked_add(patience.into());
+        let deadline = Instant::now().checked_add(timeout.into());
         let mut has_looked = false;
         let mut inbox = self.inbox();
         loop {
@@ -217,11 +217,11 @@ impl HubLink {
         }
     }
 
-    /// Reads some bytes, 0 at the end of the stream; `None` if none arrive within `patience`.
-    fn read(&self, into: &mut [u8], patience: Duration) -> io::Result<Option<usize>> {
-        let patience = Timespec::try_from(patience.min(LONGEST_WAIT)).ok();
+    /// Reads some bytes, 0 at the end of the stream; `None` if none arrive within `timeout`.
+    fn read(&self, into: &mut [u8], timeout: Duration) -> io::Result<Option<usize>> {
+        let timeout = Timespec::try_from(timeout.min(LONGEST_WAIT)).ok();
         let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
-        match poll(&mut fds, patience.as_ref()) {
+        match poll(&mut fds, timeout.as_ref()) {
             Ok(0) | Err(Errno::INTR) => return Ok(None),
             Ok(_) => {}
             Err(e) => return Err(e.into()),
@@ -277,17 +277,17 @@ impl HubMail {
             _ if is_gone(&e) => OutOfBandError::PeerGone(to),
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => OutOfBandError::TimedOut {
                 role: to,
-                patience: SEND_PATIENCE.into(),
+                timeout: SEND_TIMEOUT.into(),
             },
             _ => OutOfBandError::System(e),
         })
     }
 
     /// Waits for the next message of role `from`.
-    pub(crate) fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
+    pub(crate) fn receive(&self, from: RoleId, timeout: Span) -> Result<Vec<u8>, OutOfBandError> {
         self.check(from)?;
         let key = (from, self.role);
-        let taken = self.link.wait(patience, |inbox| {
+        let taken = self.link.wait(timeout, |inbox| {
             let message = inbox.messages.get_mut(&key).and_then(VecDeque::pop_front);
             match message {
                 None if inbox.is_gone(from) => Some(Err(OutOfBandError::PeerGone(from))),
@@ -296,7 +296,7 @@ impl HubMail {
         })?;
         taken.unwrap_or(Err(OutOfBandError::TimedOut {
             role: from,
-            patience,
+            timeout,
         }))
     }
 }

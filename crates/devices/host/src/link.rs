@@ -20,7 +20,7 @@ pub const MAX_MESSAGE: Bytes = Bytes::mib(1);
 pub const MAX_FRAME: Bytes = Bytes::mib(8);
 
 /// Timeout for sending a message when the stream is full.
-pub(crate) const SEND_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Length of a frame's header.
 const HEADER: usize = size_of::<u32>();
 
@@ -88,7 +88,7 @@ impl Link<UnixStream> {
 impl<T: Stream> Link<T> {
     /// One end over `stream`.
     pub fn new(stream: T) -> io::Result<Self> {
-        stream.set_write_timeout(Some(SEND_PATIENCE))?;
+        stream.set_write_timeout(Some(SEND_TIMEOUT))?;
         Ok(Link {
             stream,
             arrived: Cell::default(),
@@ -106,16 +106,16 @@ impl<T: Stream> Link<T> {
             _ if is_gone(&e) => OutOfBandError::PeerGone(peer),
             ErrorKind::WouldBlock | ErrorKind::TimedOut => OutOfBandError::TimedOut {
                 role: peer,
-                patience: SEND_PATIENCE.into(),
+                timeout: SEND_TIMEOUT.into(),
             },
             _ => OutOfBandError::System(e),
         })
     }
 
     /// Waits for the next message; `peer` names the other end in errors.
-    pub fn receive(&self, peer: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
+    pub fn receive(&self, peer: RoleId, timeout: Span) -> Result<Vec<u8>, OutOfBandError> {
         let mut arrived = self.arrived.take();
-        let message = self.receive_into(&mut arrived, peer, patience);
+        let message = self.receive_into(&mut arrived, peer, timeout);
         self.arrived.set(arrived);
         message
     }
@@ -124,24 +124,24 @@ impl<T: Stream> Link<T> {
         &self,
         arrived: &mut Vec<u8>,
         peer: RoleId,
-        patience: Span,
+        timeout: Span,
     ) -> Result<Vec<u8>, OutOfBandError> {
-        let deadline = Instant::now().checked_add(patience.into());
+        let deadline = Instant::now().checked_add(timeout.into());
         let mut piece = [0; 4096];
         loop {
             let taken = take_frame(arrived, MAX_MESSAGE);
             if let Some(message) = taken.map_err(|given| too_long(given.get()))? {
                 return Ok(message);
             }
-            if patience == Span::ZERO && !self.stream.is_readable()? {
+            if timeout == Span::ZERO && !self.stream.is_readable()? {
                 // The shortest timeout of a socket is a tick of the kernel: milliseconds.
                 let role = peer;
-                return Err(OutOfBandError::TimedOut { role, patience });
+                return Err(OutOfBandError::TimedOut { role, timeout });
             }
             // A timeout of zero would mean no timeout.
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-            let timeout = left.map(|d| d.max(Duration::from_micros(1)));
-            self.stream.set_read_timeout(timeout)?;
+            let left = left.map(|d| d.max(Duration::from_micros(1)));
+            self.stream.set_read_timeout(left)?;
             match self.stream.read(&mut piece) {
                 Ok(0) => return Err(OutOfBandError::PeerGone(peer)),
                 Ok(n) => arrived.extend_from_slice(&piece[..n]),
@@ -149,7 +149,7 @@ impl<T: Stream> Link<T> {
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                     if deadline.is_some_and(|d| Instant::now() >= d) {
                         let role = peer;
-                        return Err(OutOfBandError::TimedOut { role, patience });
+                        return Err(OutOfBandError::TimedOut { role, timeout });
                     }
                 }
                 Err(e) if is_gone(&e) => return Err(OutOfBandError::PeerGone(peer)),

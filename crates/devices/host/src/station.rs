@@ -104,14 +104,14 @@ impl<C: Context, T: Stream> HostStation<C, T> {
         }
     }
 
-    /// Calls `wait` with all of `patience`, or with short parts of it if it may be stopped, until it
+    /// Calls `wait` with all of `timeout`, or with short parts of it if it may be stopped, until it
     /// returns something.
     pub(crate) fn wait_in_parts<R>(
         &self,
-        patience: Span,
+        timeout: Span,
         mut wait: impl FnMut(Span) -> Result<Option<R>, WaitError>,
     ) -> Result<Option<R>, WaitError> {
-        let mut left = patience;
+        let mut left = timeout;
         loop {
             self.check_stop()?;
             let part = match self.stop {
@@ -143,7 +143,7 @@ impl<C: Context, T: Stream> HostStation<C, T> {
     pub(crate) fn poll_until<R>(
         &self,
         what: &'static str,
-        patience: Span,
+        timeout: Span,
         mut poll: impl FnMut() -> Result<Option<R>, WaitError>,
     ) -> Result<R, WaitError> {
         self.check_stop()?;
@@ -154,7 +154,7 @@ impl<C: Context, T: Stream> HostStation<C, T> {
                 }
             }
         }
-        self.keep_polling(what, patience, &mut poll)
+        self.keep_polling(what, timeout, &mut poll)
     }
 
     #[cold]
@@ -162,7 +162,7 @@ impl<C: Context, T: Stream> HostStation<C, T> {
     fn keep_polling<R>(
         &self,
         what: &'static str,
-        patience: Span,
+        timeout: Span,
         poll: &mut impl FnMut() -> Result<Option<R>, WaitError>,
     ) -> Result<R, WaitError> {
         let polls = match self.shares_core {
@@ -182,16 +182,16 @@ impl<C: Context, T: Stream> HostStation<C, T> {
                 }
             }
             self.check_stop()?;
-            if clock::now() - start >= patience {
-                return Err(WaitError::TimedOut { what, patience });
+            if clock::now() - start >= timeout {
+                return Err(WaitError::TimedOut { what, timeout });
             }
         }
     }
 
-    fn receive_within(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
+    fn receive_within(&self, from: RoleId, timeout: Span) -> Result<Vec<u8>, OutOfBandError> {
         match &self.mail {
-            Mail::Links(links) => link(links, from)?.receive(from, patience),
-            Mail::Hub(hub) => hub.receive(from, patience),
+            Mail::Links(links) => link(links, from)?.receive(from, timeout),
+            Mail::Hub(hub) => hub.receive(from, timeout),
         }
     }
 }
@@ -247,9 +247,9 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
         &self,
         cq: &C::Cq,
         into: &mut [WorkCompletion],
-        patience: Span,
+        timeout: Span,
     ) -> Result<usize, WaitError> {
-        self.poll_until("completion", patience, || {
+        self.poll_until("completion", timeout, || {
             Ok(match cq.poll(into)? {
                 0 => None,
                 n => Some(n),
@@ -263,9 +263,9 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
         mr: &C::Mr,
         offset: u64,
         value: u8,
-        patience: Span,
+        timeout: Span,
     ) -> Result<(), WaitError> {
-        self.poll_until("change of polled memory", patience, || {
+        self.poll_until("change of polled memory", timeout, || {
             Ok((mr.load(offset)? == value).then_some(()))
         })
     }
@@ -274,19 +274,19 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
     fn spin_on<R>(
         &self,
         _mr: &C::Mr,
-        patience: Span,
+        timeout: Span,
         mut look: impl FnMut() -> Result<Option<R>, MemoryAccessError>,
     ) -> Result<R, WaitError> {
-        self.poll_until("change of polled memory", patience, || Ok(look()?))
+        self.poll_until("change of polled memory", timeout, || Ok(look()?))
     }
 
-    fn wait_event(&self, channel: &C::Channel, patience: Span) -> Result<CqId, WaitError> {
-        let event = self.wait_in_parts(patience, |patience| {
-            channel.get_event(patience).map_err(WaitError::Channel)
+    fn wait_event(&self, channel: &C::Channel, timeout: Span) -> Result<CqId, WaitError> {
+        let event = self.wait_in_parts(timeout, |timeout| {
+            channel.get_event(timeout).map_err(WaitError::Channel)
         })?;
         event.ok_or(WaitError::TimedOut {
             what: "completion event",
-            patience,
+            timeout,
         })
     }
 
@@ -316,9 +316,9 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
         }
     }
 
-    fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
+    fn receive(&self, from: RoleId, timeout: Span) -> Result<Vec<u8>, OutOfBandError> {
         // Any result of `receive` except a timeout ends the wait.
-        let found = self.wait_in_parts(patience, |part| {
+        let found = self.wait_in_parts(timeout, |part| {
             Ok(match self.receive_within(from, part) {
                 Err(OutOfBandError::TimedOut { .. }) => None,
                 result => Some(result),
@@ -329,7 +329,7 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
             Ok(Some(result)) => result,
             // The end of the run ends the other roles, too.
             Err(_) => Err(OutOfBandError::PeerGone(role)),
-            Ok(None) => Err(OutOfBandError::TimedOut { role, patience }),
+            Ok(None) => Err(OutOfBandError::TimedOut { role, timeout }),
         }
     }
 
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_end_when_patience_does() {
+    fn waits_time_out() {
         for shares_core in [false, true] {
             let station = station().0.sharing_core(shares_core);
             let channel = station.context().create_channel().unwrap();

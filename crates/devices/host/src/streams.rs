@@ -71,12 +71,12 @@ impl KeyedListener {
     }
 
     /// Waits until a connection arrives or sends something.
-    fn wait(&self, patience: Duration) -> Result<(), WaitError> {
+    fn wait(&self, timeout: Duration) -> Result<(), WaitError> {
         let pending = self.pending.borrow();
         let sockets = pending.iter().map(|one| &one.connection.socket);
         let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
         fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
-        transferred(poll(&mut fds, Timespec::try_from(patience).ok().as_ref()))?;
+        transferred(poll(&mut fds, Timespec::try_from(timeout).ok().as_ref()))?;
         Ok(())
     }
 
@@ -188,16 +188,16 @@ fn listening(at: SocketAddr, note: Note<'_>) -> io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
-/// Connects within `patience` (Linux applies `SO_SNDTIMEO` to `connect`), from the address `from` if it is
+/// Connects within `timeout` (Linux applies `SO_SNDTIMEO` to `connect`), from the address `from` if it is
 /// of the same family.
 fn connected(
     from: SocketAddr,
     to: SocketAddr,
-    patience: Span,
+    timeout: Span,
     note: Note<'_>,
 ) -> io::Result<TcpConnection> {
     let connection = TcpConnection::new(socket_for(to)?)?;
-    set_socket_timeout(&connection.socket, Timeout::Send, Some(patience.into()))?;
+    set_socket_timeout(&connection.socket, Timeout::Send, Some(timeout.into()))?;
     note(StreamStep::Socket);
     if from.is_ipv4() == to.is_ipv4() {
         bind(&connection.socket, &SocketAddr::new(from.ip(), 0))?;
@@ -227,8 +227,8 @@ impl<C: Context, T: Stream> Streams for HostStation<C, T> {
         Ok((listener, StreamAddress { at, key }))
     }
 
-    fn accept(&self, listener: &KeyedListener, patience: Span) -> Result<TcpConnection, WaitError> {
-        let accepted = self.wait_in_parts(patience, |part| {
+    fn accept(&self, listener: &KeyedListener, timeout: Span) -> Result<TcpConnection, WaitError> {
+        let accepted = self.wait_in_parts(timeout, |part| {
             let until = Instant::now() + Duration::from(part);
             loop {
                 // A foreign connection that wakes this wait does not shorten it.
@@ -241,16 +241,16 @@ impl<C: Context, T: Stream> Streams for HostStation<C, T> {
             }
         })?;
         let what = "connection";
-        accepted.ok_or(WaitError::TimedOut { what, patience })
+        accepted.ok_or(WaitError::TimedOut { what, timeout })
     }
 
     fn connect_by_step(
         &self,
         to: StreamAddress,
-        patience: Span,
+        timeout: Span,
         note: Note<'_>,
     ) -> Result<TcpConnection, WaitError> {
-        let made = connected(self.address(), to.at, patience, note);
+        let made = connected(self.address(), to.at, timeout, note);
         let failed = |source| StreamError::Connect { to: to.at, source };
         let connection = made.map_err(failed)?;
         match connection.send(&to.key, SendFlags::empty())? {
@@ -273,17 +273,17 @@ impl<C: Context, T: Stream> Streams for HostStation<C, T> {
         stream: &TcpConnection,
         bytes: &[u8],
         how: StreamWait,
-        patience: Span,
+        timeout: Span,
     ) -> Result<usize, WaitError> {
         let what = "room on the connection";
         if how == StreamWait::Poll {
-            return self.poll_until(what, patience, || stream.send(bytes, SendFlags::DONTWAIT));
+            return self.poll_until(what, timeout, || stream.send(bytes, SendFlags::DONTWAIT));
         }
-        let sent = self.wait_in_parts(patience, |part| {
+        let sent = self.wait_in_parts(timeout, |part| {
             stream.limit(Timeout::Send, part)?;
             stream.send(bytes, SendFlags::empty())
         })?;
-        sent.ok_or(WaitError::TimedOut { what, patience })
+        sent.ok_or(WaitError::TimedOut { what, timeout })
     }
 
     #[inline]
@@ -292,17 +292,17 @@ impl<C: Context, T: Stream> Streams for HostStation<C, T> {
         stream: &TcpConnection,
         into: &mut [u8],
         how: StreamWait,
-        patience: Span,
+        timeout: Span,
     ) -> Result<usize, WaitError> {
         let what = "data on the connection";
         if how == StreamWait::Poll {
-            return self.poll_until(what, patience, || stream.receive(into, RecvFlags::DONTWAIT));
+            return self.poll_until(what, timeout, || stream.receive(into, RecvFlags::DONTWAIT));
         }
-        let received = self.wait_in_parts(patience, |part| {
+        let received = self.wait_in_parts(timeout, |part| {
             stream.limit(Timeout::Recv, part)?;
             stream.receive(into, RecvFlags::empty())
         })?;
-        received.ok_or(WaitError::TimedOut { what, patience })
+        received.ok_or(WaitError::TimedOut { what, timeout })
     }
 
     fn receive_arrived(&self, stream: &TcpConnection, into: &mut [u8]) -> Result<usize, WaitError> {
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_bytes_or_room_ends_when_patience_does() {
+    fn a_wait_for_bytes_or_room_times_out() {
         let station = station();
         for how in [StreamWait::Poll, StreamWait::Sleep] {
             let (one, _other) = pair(&station);

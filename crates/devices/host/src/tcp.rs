@@ -168,7 +168,7 @@ never!(MemoryRegion {
     fn sge(offset: u64, length: u32) -> Result<Sge<'_>, MemoryAccessError>;
 });
 never!(CompletionChannel {
-    fn get_event(patience: Span) -> std::io::Result<Option<CqId>>;
+    fn get_event(timeout: Span) -> std::io::Result<Option<CqId>>;
 });
 never!(CompletionQueue {
     fn id() -> CqId;

@@ -59,9 +59,9 @@ impl Wire {
     /// Connects to `address`.
     ///
     /// # Errors
-    /// The connection was refused, or timed out after `patience`.
-    pub fn connect(address: SocketAddr, patience: Duration) -> io::Result<Self> {
-        Wire::new(TcpStream::connect_timeout(&address, patience)?)
+    /// The connection was refused, or timed out after `timeout`.
+    pub fn connect(address: SocketAddr, timeout: Duration) -> io::Result<Self> {
+        Wire::new(TcpStream::connect_timeout(&address, timeout)?)
     }
 
     /// Uses a connected stream, which becomes nonblocking and detects when the other host is gone.

@@ -125,8 +125,8 @@ impl AsFd for VerbsChannel {
 }
 
 impl CompletionChannel for VerbsChannel {
-    fn get_event(&self, patience: Span) -> io::Result<Option<CqId>> {
-        let deadline = Instant::now() + patience.into();
+    fn get_event(&self, timeout: Span) -> io::Result<Option<CqId>> {
+        let deadline = Instant::now() + timeout.into();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout = Timespec::try_from(left).ok();

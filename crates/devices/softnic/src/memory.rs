@@ -217,7 +217,7 @@ impl SoftMr {
             entry.pd.store(pd.number, Ordering::Release);
         }
         // Operations that peers began with the old rights end.
-        port.quiesce_peers(self.patience());
+        port.quiesce_peers(self.timeout());
         Ok(())
     }
 
@@ -234,7 +234,7 @@ impl SoftMr {
 
     /// Returns how long peers may take to end their operations. Memory of the program is used for something else
     /// afterwards, so a stopped peer must not write to it. A file of shared memory is not reused.
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         match &*self.region {
             LocalRegion::File(_) | LocalRegion::Null(_) => quiesce::TIMEOUT,
             _ => Duration::MAX,
@@ -329,7 +329,7 @@ impl Drop for SoftMr {
         port.mr_entry(self.index).key.store(0, Ordering::Release);
         port.unbind_windows_of(self.key);
         lock(&port.regions).remove(self.index);
-        let is_idle = port.quiesce_peers(self.patience());
+        let is_idle = port.quiesce_peers(self.timeout());
         if let Some(file) = self.file {
             let name = format!("m{file}");
             // Peers keep their mapping of the file until they look for another region. Its pages are freed now,

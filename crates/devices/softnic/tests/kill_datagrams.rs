@@ -393,9 +393,9 @@ fn under_load(
     mut is_enough: impl FnMut(usize) -> bool,
 ) -> usize {
     let mut of_victim = 0;
-    let patience = Instant::now() + Duration::from_secs(30);
+    let timeout = Instant::now() + Duration::from_secs(30);
     while !is_enough(of_victim) {
-        assert!(Instant::now() < patience, "the victim sent {of_victim}");
+        assert!(Instant::now() < timeout, "the victim sent {of_victim}");
         server.post();
         bystander.send(server.qp.qpn());
         let came = server.take();

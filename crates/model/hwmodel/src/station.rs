@@ -95,8 +95,8 @@ impl<'y> ModelStation<'y> {
         self.context.machine()
     }
 
-    pub(crate) fn deadline(&self, patience: Span) -> Option<Time> {
-        (patience < Span::MAX).then(|| self.role.now() + patience)
+    pub(crate) fn deadline(&self, timeout: Span) -> Option<Time> {
+        (timeout < Span::MAX).then(|| self.role.now() + timeout)
     }
 
     /// Occupies the CPU with a step for `span`.
@@ -214,9 +214,9 @@ impl Station for ModelStation<'_> {
         &self,
         cq: &ModelCq,
         into: &mut [WorkCompletion],
-        patience: Span,
+        timeout: Span,
     ) -> Result<usize, WaitError> {
-        let deadline = self.deadline(patience);
+        let deadline = self.deadline(timeout);
         cq.waited();
         loop {
             self.role.sync();
@@ -237,7 +237,7 @@ impl Station for ModelStation<'_> {
                     }
                     if self.wait(StepKind::Poll, condition, deadline) == Wake::Deadline {
                         let what = "completion";
-                        return Err(WaitError::TimedOut { what, patience });
+                        return Err(WaitError::TimedOut { what, timeout });
                     }
                     self.see();
                 }
@@ -250,9 +250,9 @@ impl Station for ModelStation<'_> {
         mr: &ModelMr,
         offset: u64,
         value: u8,
-        patience: Span,
+        timeout: Span,
     ) -> Result<(), WaitError> {
-        let deadline = self.deadline(patience);
+        let deadline = self.deadline(timeout);
         let changed = mr.changed();
         self.role.sync();
         if mr.load(offset)? == value {
@@ -262,7 +262,7 @@ impl Station for ModelStation<'_> {
         while mr.load(offset)? != value {
             if self.wait(StepKind::Poll, changed, deadline) == Wake::Deadline {
                 let what = "change of polled memory";
-                return Err(WaitError::TimedOut { what, patience });
+                return Err(WaitError::TimedOut { what, timeout });
             }
             if mr.load(offset)? == value {
                 self.see();
@@ -276,10 +276,10 @@ impl Station for ModelStation<'_> {
     fn spin_on<R>(
         &self,
         mr: &ModelMr,
-        patience: Span,
+        timeout: Span,
         mut look: impl FnMut() -> Result<Option<R>, MemoryAccessError>,
     ) -> Result<R, WaitError> {
-        let deadline = self.deadline(patience);
+        let deadline = self.deadline(timeout);
         let changed = mr.changed();
         self.role.sync();
         loop {
@@ -288,7 +288,7 @@ impl Station for ModelStation<'_> {
             }
             if self.role.wait(changed, deadline) == Wake::Deadline {
                 let what = "change of polled memory";
-                return Err(WaitError::TimedOut { what, patience });
+                return Err(WaitError::TimedOut { what, timeout });
             }
             // The program loads what is found, and accounts for that.
             self.role.busy(self.cpu.poll_empty_ns / 2);
@@ -296,8 +296,8 @@ impl Station for ModelStation<'_> {
         }
     }
 
-    fn wait_event(&self, channel: &ModelChannel, patience: Span) -> Result<CqId, WaitError> {
-        let deadline = self.deadline(patience);
+    fn wait_event(&self, channel: &ModelChannel, timeout: Span) -> Result<CqId, WaitError> {
+        let deadline = self.deadline(timeout);
         self.in_kernel(self.cpu.syscall_ns);
         self.role.sync();
         if let Some(event) = channel.take() {
@@ -306,7 +306,7 @@ impl Station for ModelStation<'_> {
         loop {
             if !self.idle_for(channel.condition(), deadline) {
                 let what = "completion event";
-                return Err(WaitError::TimedOut { what, patience });
+                return Err(WaitError::TimedOut { what, timeout });
             }
             // Another role may have taken the event.
             if let Some(event) = channel.take() {
@@ -385,10 +385,10 @@ impl Station for ModelStation<'_> {
         })
     }
 
-    fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
+    fn receive(&self, from: RoleId, timeout: Span) -> Result<Vec<u8>, OutOfBandError> {
         self.in_kernel(self.cpu.syscall_ns);
         self.role.sync();
-        let deadline = self.deadline(patience);
+        let deadline = self.deadline(timeout);
         loop {
             let now = self.role.now();
             let mine = self.id.0 as usize;
@@ -405,7 +405,7 @@ impl Station for ModelStation<'_> {
             });
             let late = OutOfBandError::TimedOut {
                 role: from,
-                patience,
+                timeout,
             };
             match (message, ended) {
                 (Some(Ok(text)), _) => return Ok(text),

@@ -131,8 +131,8 @@ fn listener_at(fabric: &Fabric, to: SocketAddr) -> Option<u32> {
     listener.connected.as_ref().map(|_| number.into())
 }
 
-fn timed_out(what: &'static str, patience: Span) -> WaitError {
-    WaitError::TimedOut { what, patience }
+fn timed_out(what: &'static str, timeout: Span) -> WaitError {
+    WaitError::TimedOut { what, timeout }
 }
 
 impl Streams for ModelStation<'_> {
@@ -174,8 +174,8 @@ impl Streams for ModelStation<'_> {
         Ok((ModelListener { fabric, number }, address))
     }
 
-    fn accept(&self, listener: &ModelListener, patience: Span) -> Result<ModelStream, WaitError> {
-        let deadline = self.deadline(patience);
+    fn accept(&self, listener: &ModelListener, timeout: Span) -> Result<ModelStream, WaitError> {
+        let deadline = self.deadline(timeout);
         self.system_call();
         loop {
             self.role().sync();
@@ -188,7 +188,7 @@ impl Streams for ModelStation<'_> {
                 return Ok(ModelStream::new(self, end));
             }
             if !self.wait_for(condition, StreamWait::Sleep, deadline) {
-                return Err(timed_out("connection", patience));
+                return Err(timed_out("connection", timeout));
             }
         }
     }
@@ -196,10 +196,10 @@ impl Streams for ModelStation<'_> {
     fn connect_by_step(
         &self,
         to: StreamAddress,
-        patience: Span,
+        timeout: Span,
         note: Note<'_>,
     ) -> Result<ModelStream, WaitError> {
-        let deadline = self.deadline(patience);
+        let deadline = self.deadline(timeout);
         for step in [StreamStep::Socket, StreamStep::Bind] {
             self.system_call();
             note(step);
@@ -224,7 +224,7 @@ impl Streams for ModelStation<'_> {
                 return Ok(stream);
             }
             if !self.wait_for(condition, StreamWait::Sleep, deadline) {
-                return Err(timed_out("connection", patience));
+                return Err(timed_out("connection", timeout));
             }
         }
     }
@@ -240,9 +240,9 @@ impl Streams for ModelStation<'_> {
         stream: &ModelStream,
         bytes: &[u8],
         how: StreamWait,
-        patience: Span,
+        timeout: Span,
     ) -> Result<usize, WaitError> {
-        let deadline = self.deadline(patience);
+        let deadline = self.deadline(timeout);
         let end = stream.end;
         self.system_call();
         let mut sent = 0;
@@ -265,7 +265,7 @@ impl Streams for ModelStation<'_> {
                 break;
             } else if !self.wait_for(condition, how, deadline) {
                 match sent {
-                    0 => return Err(timed_out("room on the connection", patience)),
+                    0 => return Err(timed_out("room on the connection", timeout)),
                     _ => break,
                 }
             }
@@ -278,9 +278,9 @@ impl Streams for ModelStation<'_> {
         stream: &ModelStream,
         into: &mut [u8],
         how: StreamWait,
-        patience: Span,
+        timeout: Span,
     ) -> Result<usize, WaitError> {
-        let deadline = self.deadline(patience);
+        let deadline = self.deadline(timeout);
         let machine = self.machine();
         self.system_call();
         loop {
@@ -307,7 +307,7 @@ impl Streams for ModelStation<'_> {
                 return Err(StreamError::Closed.into());
             }
             if !self.wait_for(condition, how, deadline) {
-                return Err(timed_out("data on the connection", patience));
+                return Err(timed_out("data on the connection", timeout));
             }
         }
     }

@@ -84,8 +84,8 @@ fn a_wait_ends_with_the_signal_or_at_its_deadline() {
             scheduler.schedule(at(2_000), 2);
         });
         let mut woken = Vec::new();
-        for patience in [1_000, 1_000, 10_000] {
-            let deadline = role.now() + Span::from_ps(patience);
+        for timeout in [1_000, 1_000, 10_000] {
+            let deadline = role.now() + Span::from_ps(timeout);
             let why = role.wait(gate, Some(deadline));
             woken.push((role.now().as_ps(), why));
         }
@@ -238,8 +238,8 @@ fn storm(seed: u64, roles: u64) -> (Vec<(u64, u32)>, u64) {
                             role.with(|_, scheduler| scheduler.schedule(when, index as u32));
                         }
                         _ => {
-                            let patience = Span::from_ps(random.below(50));
-                            role.wait(gate, Some(role.now() + patience));
+                            let timeout = Span::from_ps(random.below(50));
+                            role.wait(gate, Some(role.now() + timeout));
                         }
                     }
                     order.borrow_mut().push((role.now().as_ps(), index as u32));

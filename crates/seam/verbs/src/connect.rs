@@ -189,12 +189,12 @@ pub enum ConnectError {
         remedy: String,
     },
     /// The peer did not answer in time.
-    #[error("timed out after {patience} waiting for {what}")]
+    #[error("timed out after {timeout} waiting for {what}")]
     TimedOut {
         /// The awaited event.
         what: String,
         /// The timeout.
-        patience: Span,
+        timeout: Span,
     },
     /// The operating system refused.
     #[error("{action}: {source}")]

@@ -316,12 +316,12 @@ pub trait MemoryRegion {
 
 /// A completion channel (`ibv_comp_channel`). Programs wait on it through their station.
 pub trait CompletionChannel {
-    /// Sleeps until an event arrives (`ibv_get_cq_event`), for at most `patience`. Returns the queue of
+    /// Sleeps until an event arrives (`ibv_get_cq_event`), for at most `timeout`. Returns the queue of
     /// the event, or `None` on timeout.
     ///
     /// # Errors
     /// The channel failed.
-    fn get_event(&self, patience: Span) -> std::io::Result<Option<CqId>>;
+    fn get_event(&self, timeout: Span) -> std::io::Result<Option<CqId>>;
 }
 
 /// A completion queue (`ibv_cq`).

@@ -15,7 +15,7 @@ pub trait Guard {
     /// Errors of `wait`, or of the guard.
     fn wait<R>(
         &self,
-        patience: Span,
+        timeout: Span,
         wait: impl FnMut(Span) -> Result<R, WaitError>,
     ) -> Result<R, WaitError>;
 
@@ -25,10 +25,10 @@ pub trait Guard {
     /// Errors of `receive`, or of the guard.
     fn receive(
         &self,
-        patience: Span,
+        timeout: Span,
         mut receive: impl FnMut(Span) -> Result<Vec<u8>, OutOfBandError>,
     ) -> Result<Vec<u8>, OutOfBandError> {
-        receive(patience)
+        receive(timeout)
     }
 }
 
@@ -80,10 +80,10 @@ impl<S: Station, G: Guard> Station for Guarded<'_, S, G> {
         &self,
         cq: &<S::Context as Context>::Cq,
         into: &mut [WorkCompletion],
-        patience: Span,
+        timeout: Span,
     ) -> Result<usize, WaitError> {
         self.guard
-            .wait(patience, |patience| self.station.spin(cq, into, patience))
+            .wait(timeout, |timeout| self.station.spin(cq, into, timeout))
     }
 
     #[inline]
@@ -92,10 +92,10 @@ impl<S: Station, G: Guard> Station for Guarded<'_, S, G> {
         mr: &<S::Context as Context>::Mr,
         offset: u64,
         value: u8,
-        patience: Span,
+        timeout: Span,
     ) -> Result<(), WaitError> {
-        self.guard.wait(patience, |patience| {
-            self.station.spin_memory(mr, offset, value, patience)
+        self.guard.wait(timeout, |timeout| {
+            self.station.spin_memory(mr, offset, value, timeout)
         })
     }
 
@@ -103,22 +103,21 @@ impl<S: Station, G: Guard> Station for Guarded<'_, S, G> {
     fn spin_on<R>(
         &self,
         mr: &<S::Context as Context>::Mr,
-        patience: Span,
+        timeout: Span,
         mut look: impl FnMut() -> Result<Option<R>, MemoryAccessError>,
     ) -> Result<R, WaitError> {
-        self.guard.wait(patience, |patience| {
-            self.station.spin_on(mr, patience, &mut look)
+        self.guard.wait(timeout, |timeout| {
+            self.station.spin_on(mr, timeout, &mut look)
         })
     }
 
     fn wait_event(
         &self,
         channel: &<S::Context as Context>::Channel,
-        patience: Span,
+        timeout: Span,
     ) -> Result<CqId, WaitError> {
-        self.guard.wait(patience, |patience| {
-            self.station.wait_event(channel, patience)
-        })
+        self.guard
+            .wait(timeout, |timeout| self.station.wait_event(channel, timeout))
     }
 
     fn sleep(&self, span: Span) {
@@ -141,9 +140,9 @@ impl<S: Station, G: Guard> Station for Guarded<'_, S, G> {
         self.station.send(to, message)
     }
 
-    fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
+    fn receive(&self, from: RoleId, timeout: Span) -> Result<Vec<u8>, OutOfBandError> {
         self.guard
-            .receive(patience, |patience| self.station.receive(from, patience))
+            .receive(timeout, |timeout| self.station.receive(from, timeout))
     }
 
     fn streams(&self) -> &S::Streams {

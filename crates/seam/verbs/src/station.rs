@@ -53,7 +53,7 @@ pub trait Station {
         &self,
         cq: &<Self::Context as Context>::Cq,
         into: &mut [WorkCompletion],
-        patience: Span,
+        timeout: Span,
     ) -> Result<usize, WaitError>;
 
     /// Polls one byte of registered memory without sleeping until it is `value`.
@@ -65,7 +65,7 @@ pub trait Station {
         mr: &<Self::Context as Context>::Mr,
         offset: u64,
         value: u8,
-        patience: Span,
+        timeout: Span,
     ) -> Result<(), WaitError>;
 
     /// Calls `look` without sleeping until it finds something in registered memory: for programs that
@@ -76,7 +76,7 @@ pub trait Station {
     fn spin_on<R>(
         &self,
         mr: &<Self::Context as Context>::Mr,
-        patience: Span,
+        timeout: Span,
         look: impl FnMut() -> Result<Option<R>, MemoryAccessError>,
     ) -> Result<R, WaitError>;
 
@@ -88,7 +88,7 @@ pub trait Station {
     fn wait_event(
         &self,
         channel: &<Self::Context as Context>::Channel,
-        patience: Span,
+        timeout: Span,
     ) -> Result<CqId, WaitError>;
 
     /// Returns how many system calls the calling thread has made since the first call of this function, which it does
@@ -133,7 +133,7 @@ pub trait Station {
     ///
     /// # Errors
     /// There is no such role, it has ended, or timeout.
-    fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError>;
+    fn receive(&self, from: RoleId, timeout: Span) -> Result<Vec<u8>, OutOfBandError>;
 
     /// Returns the byte streams.
     fn streams(&self) -> &Self::Streams;
@@ -186,12 +186,12 @@ pub struct NotCounted(pub String);
 #[non_exhaustive]
 pub enum WaitError {
     /// Timeout.
-    #[error("no {what} within {patience}")]
+    #[error("no {what} within {timeout}")]
     TimedOut {
         /// The awaited event.
         what: &'static str,
         /// The timeout.
-        patience: Span,
+        timeout: Span,
     },
     /// The run is ending.
     #[error("the run was ended")]
@@ -221,12 +221,12 @@ pub enum OutOfBandError {
     #[error("{0} has ended")]
     PeerGone(RoleId),
     /// Timeout waiting for the other role.
-    #[error("no message from {role} within {patience}")]
+    #[error("no message from {role} within {timeout}")]
     TimedOut {
         /// The other role.
         role: RoleId,
         /// The timeout.
-        patience: Span,
+        timeout: Span,
     },
     /// There is no such role.
     #[error("{0} does not exist")]

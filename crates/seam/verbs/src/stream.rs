@@ -47,7 +47,7 @@ pub trait Streams {
     ///
     /// # Errors
     /// Timeout, or the system failed.
-    fn accept(&self, listener: &Self::Listener, patience: Span) -> Result<Self::Stream, WaitError>;
+    fn accept(&self, listener: &Self::Listener, timeout: Span) -> Result<Self::Stream, WaitError>;
 
     /// Connects to a listening peer. Calls `note` after each step.
     ///
@@ -56,7 +56,7 @@ pub trait Streams {
     fn connect_by_step(
         &self,
         to: StreamAddress,
-        patience: Span,
+        timeout: Span,
         note: Note<'_>,
     ) -> Result<Self::Stream, WaitError>;
 
@@ -64,8 +64,8 @@ pub trait Streams {
     ///
     /// # Errors
     /// Timeout, or the peer cannot be reached or refuses.
-    fn connect(&self, to: StreamAddress, patience: Span) -> Result<Self::Stream, WaitError> {
-        self.connect_by_step(to, patience, &mut |_| ())
+    fn connect(&self, to: StreamAddress, timeout: Span) -> Result<Self::Stream, WaitError> {
+        self.connect_by_step(to, timeout, &mut |_| ())
     }
 
     /// Ends both directions of a connection. Dropping the stream closes it.
@@ -83,7 +83,7 @@ pub trait Streams {
         stream: &Self::Stream,
         bytes: &[u8],
         how: StreamWait,
-        patience: Span,
+        timeout: Span,
     ) -> Result<usize, WaitError>;
 
     /// Receives what has arrived, as far as `into` has room, and returns how much; waits for it.
@@ -95,7 +95,7 @@ pub trait Streams {
         stream: &Self::Stream,
         into: &mut [u8],
         how: StreamWait,
-        patience: Span,
+        timeout: Span,
     ) -> Result<usize, WaitError>;
 
     /// Receives what has arrived, as far as `into` has room, without waiting, and returns how much.

@@ -24,9 +24,9 @@ use crate::place::Pinning;
 use crate::text::printable;
 
 /// Timeout for the ranks of a job to find each other; they do not start at the same time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for connecting to one address of rank 0.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before the addresses of rank 0 are tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Maximum number of connections without a greeting, in addition to one per rank.
@@ -87,7 +87,7 @@ type ToRank0 = (Connection<ToCaller, ToAgent>, SocketAddr);
 
 /// Connects to rank 0, which may not listen yet.
 fn dial(rank: &Rank, addresses: &[String], catalog: &Catalog) -> anyhow::Result<ToRank0> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let mut last = anyhow!("it has no address");
         for address in addresses {
@@ -109,7 +109,7 @@ fn dial_one(rank: &Rank, address: &str, catalog: &Catalog) -> anyhow::Result<ToR
     let host: HostPort = address.parse().map_err(anyhow::Error::msg)?;
     let mut last = anyhow!("{address} has no address");
     for at in host.resolve()? {
-        let found = Wire::connect(at, CONNECT_PATIENCE).map_err(anyhow::Error::new);
+        let found = Wire::connect(at, CONNECT_TIMEOUT).map_err(anyhow::Error::new);
         let greeted = found.and_then(|wire| {
             let (connection, greeting) =
                 Connection::greet(wire, "rank 0", Some(named(rank)), catalog)?;
@@ -146,7 +146,7 @@ struct Arrivals<'r> {
 
 impl Arrivals<'_> {
     fn take_all(&mut self, listener: &TcpListener) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.seats.iter().any(Option::is_none) {
             let left = deadline.saturating_duration_since(Instant::now());
             ensure!(!left.is_zero(), "{}", self.missing());
@@ -173,7 +173,7 @@ impl Arrivals<'_> {
             "{} of {} ranks did not connect within {} s, the first of them rank {}: check that no firewall is between the hosts",
             missing.len(),
             self.rank.size,
-            PATIENCE.as_secs(),
+            TIMEOUT.as_secs(),
             missing[0]
         )
     }
@@ -256,12 +256,12 @@ fn within<T: Send + 'static>(
     let (result, done) = mpsc::channel();
     // What is too late ends with this process.
     thread::spawn(move || result.send(work()));
-    done.recv_timeout(PATIENCE).map_err(|_| {
+    done.recv_timeout(TIMEOUT).map_err(|_| {
         anyhow!(
             "rank {} of {}: the other ranks did not ask for each other by PMIx within {} s",
             rank.rank,
             rank.size,
-            PATIENCE.as_secs()
+            TIMEOUT.as_secs()
         )
     })
 }

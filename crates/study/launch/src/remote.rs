@@ -6,13 +6,13 @@ use adverb_verbs::RoleId;
 use rustix::event::PollFd;
 
 use crate::control::{
-    Connection, ConnectionError, Frame, PATIENCE, Peer, RunNumber, RunOrder, ToAgent, ToCaller,
+    Connection, ConnectionError, Frame, Peer, RunNumber, RunOrder, TIMEOUT, ToAgent, ToCaller,
 };
 use crate::local::{End, Output, RoleEnded};
 use crate::text::printable;
 
 /// Timeout for an agent to end its roles on request.
-const ABORT_PATIENCE: Duration = Duration::from_secs(2);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Roles that run at an agent.
 pub(crate) struct RemoteRoles<'p> {
@@ -71,8 +71,8 @@ impl<'p> RemoteRoles<'p> {
         if self.lost.is_some() {
             return Some(Instant::now());
         }
-        let connection = self.connected()?.wake_at(PATIENCE);
-        let abort = self.aborted.map(|at| at + ABORT_PATIENCE);
+        let connection = self.connected()?.wake_at(TIMEOUT);
+        let abort = self.aborted.map(|at| at + ABORT_TIMEOUT);
         Some(abort.map_or(connection, |abort| abort.min(connection)))
     }
 
@@ -84,7 +84,7 @@ impl<'p> RemoteRoles<'p> {
         if let Err(how) = self.exchange(into) {
             self.lose(&how, into);
         }
-        let late = |at: Instant| at.elapsed() >= ABORT_PATIENCE;
+        let late = |at: Instant| at.elapsed() >= ABORT_TIMEOUT;
         if !self.is_over && self.aborted.is_some_and(late) {
             self.lose("did not end its roles on request", into);
         }
@@ -132,7 +132,7 @@ impl<'p> RemoteRoles<'p> {
             }
         }
         let connection = self.peer.connection().map_err(gone)?;
-        connection.keep_up(&ToAgent::Alive, PATIENCE).map_err(gone)
+        connection.keep_up(&ToAgent::Alive, TIMEOUT).map_err(gone)
     }
 
     fn end(&mut self, ended: RoleEnded, into: &mut Vec<Output>) -> Result<(), ConnectionError> {

@@ -30,7 +30,7 @@ use crate::device::DeviceChoice;
 use crate::text::one_line;
 
 /// Timeout for the order, which was written before this process started.
-const ORDER_PATIENCE: Span = Span::from_secs(5);
+const ORDER_TIMEOUT: Span = Span::from_secs(5);
 
 /// The order for a process of roles.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -114,7 +114,7 @@ pub(crate) fn serve(
     stop: Option<Arc<AtomicBool>>,
 ) -> anyhow::Result<()> {
     let link = Arc::new(HubLink::new(stream)?);
-    let order = link.control(ORDER_PATIENCE)?.context("no order arrived")?;
+    let order = link.control(ORDER_TIMEOUT)?.context("no order arrived")?;
     let order: Order = serde_json::from_slice(&order).context("the order cannot be read")?;
     if let Some(parent) = order.parent {
         die_with_parent(parent)?;

@@ -14,7 +14,7 @@ use crate::run::{Failure, RoleRun, Run};
 const SLICE: u64 = 200_000;
 
 /// Timeout in virtual time in addition to the longest time that a cell may measure.
-const LEAST_VIRTUAL_PATIENCE: Span = Span::from_secs(30);
+const LEAST_VIRTUAL_TIMEOUT: Span = Span::from_secs(30);
 
 /// How long a run may take.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,8 +29,8 @@ impl From<&CellSpec> for VirtualLimits {
     /// Returns limits far above the time that the cell needs.
     fn from(spec: &CellSpec) -> Self {
         VirtualLimits {
-            until: Some(LEAST_VIRTUAL_PATIENCE + spec.longest()),
-            real: Some(spec.patience()),
+            until: Some(LEAST_VIRTUAL_TIMEOUT + spec.longest()),
+            real: Some(spec.timeout()),
         }
     }
 }

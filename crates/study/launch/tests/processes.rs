@@ -76,7 +76,7 @@ impl Program for Ring {
         RoleId(me): RoleId,
         shared: &AtomicU32,
     ) -> Result<Seen, RoleError> {
-        let patience = Span::from_secs(20);
+        let timeout = Span::from_secs(20);
         let gone = |error: adverb_verbs::OutOfBandError| RoleError {
             reason: format!("member {me}: {error}"),
             cause: Cause::Peer,
@@ -85,7 +85,7 @@ impl Program for Ring {
         let (last, next) = ((me + self.roles - 1) % self.roles, (me + 1) % self.roles);
         let mut number = 0;
         if me > 0 {
-            let said = station.receive(RoleId(last), patience).map_err(gone)?;
+            let said = station.receive(RoleId(last), timeout).map_err(gone)?;
             number = u32::from_le_bytes(said.try_into().unwrap()) + 1;
         }
         if me == 1 {
@@ -110,7 +110,7 @@ impl Program for Ring {
         let message = number.to_le_bytes();
         station.send(RoleId(next), &message).map_err(gone)?;
         if me == 0 {
-            let said = station.receive(RoleId(last), patience).map_err(gone)?;
+            let said = station.receive(RoleId(last), timeout).map_err(gone)?;
             number = u32::from_le_bytes(said.try_into().unwrap()) + 1;
         }
         let process = Pid::as_raw(Some(getpid())).unsigned_abs();
@@ -126,9 +126,9 @@ fn launcher(mode: Mode) -> Launcher {
     Launcher::new(&CATALOG, vec![DeviceChoice::SOFT]).with_mode(mode)
 }
 
-fn run_for(mode: Mode, program: &Ring, patience: Duration) -> Result<Run<Seen>, RunError> {
+fn run_for(mode: Mode, program: &Ring, timeout: Duration) -> Result<Run<Seen>, RunError> {
     let interrupt = Interrupt::listen().unwrap();
-    launcher(mode).run(program, patience, &interrupt)
+    launcher(mode).run(program, timeout, &interrupt)
 }
 
 const LATE: Duration = Duration::from_secs(60);

@@ -78,16 +78,16 @@ pub(crate) fn of_path(path: &PathOptions) -> Values {
 pub struct JobRecorder {
     backend: Backend,
     info: DeviceInfo,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl JobRecorder {
-    /// Returns a recorder for programs on the device of `info`, with the timeout `patience` for each run.
-    pub fn new(backend: Backend, info: DeviceInfo, patience: Duration) -> Self {
+    /// Returns a recorder for programs on the device of `info`, with the timeout `timeout` for each run.
+    pub fn new(backend: Backend, info: DeviceInfo, timeout: Duration) -> Self {
         JobRecorder {
             backend,
             info,
-            patience,
+            timeout,
         }
     }
 
@@ -120,7 +120,7 @@ impl JobRecorder {
     ) -> anyhow::Result<Record> {
         let started = now_rfc3339();
         let run = match &mut self.backend {
-            Backend::Hosts(launcher) => launcher.run(&cell.job, self.patience, interrupt),
+            Backend::Hosts(launcher) => launcher.run(&cell.job, self.timeout, interrupt),
             Backend::Model(hardware) => {
                 let run = hardware.run(&cell.job, VirtualLimits::default(), &|| interrupt.raised());
                 run.ok_or(RunError::Interrupted)

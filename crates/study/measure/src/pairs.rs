@@ -156,7 +156,7 @@ impl Recorder {
         let Backend::Hosts(launcher) = &mut self.backend else {
             bail!("{} has no processes", self.usual.device);
         };
-        let run = match launcher.run(spec, spec.patience().into(), interrupt) {
+        let run = match launcher.run(spec, spec.timeout().into(), interrupt) {
             Ok(run) => run,
             Err(RunError::Interrupted) => return Ok(Measured::Interrupted),
             Err(RunError::Unreachable(reason)) => return Ok(Measured::NoPeer(reason)),

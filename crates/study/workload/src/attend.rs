@@ -14,7 +14,7 @@ use crate::error::{Fault, succeeded};
 /// Duration of a wait between two checks of the other roles.
 const ATTENTION: Span = Span::from_ms(5);
 /// Timeout for a completion, or for another member's request.
-const PATIENCE: Span = Span::from_secs(10);
+const TIMEOUT: Span = Span::from_secs(10);
 /// Timeout for another member's out-of-band message.
 const MEETING: Span = Span::from_secs(60);
 
@@ -37,7 +37,7 @@ pub enum Awaited {
 /// Access to the other roles during a wait.
 pub trait Attend {
     /// Returns the timeout of a wait.
-    fn patience(&self) -> Span;
+    fn timeout(&self) -> Span;
 
     /// Checks the other roles.
     ///
@@ -80,9 +80,9 @@ fn insist<A: Attend, R, E: Into<Fault>>(
             return Err(error);
         };
         attend.look(awaited)?;
-        let patience = attend.patience();
-        if waited >= patience {
-            return Err(WaitError::TimedOut { what, patience }.into());
+        let timeout = attend.timeout();
+        if waited >= timeout {
+            return Err(WaitError::TimedOut { what, timeout }.into());
         }
         match wait(ATTENTION) {
             Ok(found) => return Ok(found),
@@ -157,21 +157,21 @@ impl<'s, S: Station> Members<'s, S> {
             self.look_at(noticed)?;
             waited += ATTENTION;
         }
-        let (role, patience) = (from, MEETING);
-        Err(OutOfBandError::TimedOut { role, patience }.into())
+        let (role, timeout) = (from, MEETING);
+        Err(OutOfBandError::TimedOut { role, timeout }.into())
     }
 
-    /// Returns the next message of another member, if it arrives within `patience`.
+    /// Returns the next message of another member, if it arrives within `timeout`.
     ///
     /// # Errors
     /// The member is gone.
-    pub fn receive_within(&self, from: RoleId, patience: Span) -> Result<Option<Vec<u8>>, Fault> {
+    pub fn receive_within(&self, from: RoleId, timeout: Span) -> Result<Option<Vec<u8>>, Fault> {
         let pop = |early: &mut HashMap<_, VecDeque<_>>| early.get_mut(&from)?.pop_front();
         let early = pop(&mut self.early.borrow_mut());
         if early.is_some() {
             return Ok(early);
         }
-        match self.station.receive(from, patience) {
+        match self.station.receive(from, timeout) {
             Ok(message) => Ok(Some(message)),
             Err(OutOfBandError::TimedOut { .. }) => Ok(None),
             Err(error) => Err(error.into()),
@@ -219,8 +219,8 @@ impl<'s, S: Station> Members<'s, S> {
 }
 
 impl<S: Station> Attend for Members<'_, S> {
-    fn patience(&self) -> Span {
-        PATIENCE
+    fn timeout(&self) -> Span {
+        TIMEOUT
     }
 
     fn look(&self, _awaited: Awaited) -> Result<(), Fault> {

@@ -148,13 +148,13 @@ pub enum Fault {
     },
     /// A message was lost on an unreliable transport.
     #[error(
-        "no message within {patience}: one was lost, and {transport} does not retransmit; measure with --transport rc, or without loss"
+        "no message within {timeout}: one was lost, and {transport} does not retransmit; measure with --transport rc, or without loss"
     )]
     LostMessage {
         /// The transport.
         transport: Transport,
         /// The timeout.
-        patience: Span,
+        timeout: Span,
     },
     /// A received byte differs from the sent one.
     #[error("message {message}: byte {offset} is {found:#04x}, {expected:#04x} was sent")]
@@ -217,14 +217,14 @@ pub enum Fault {
     },
     /// Timeout waiting for answers: a request or an answer was lost, or the server is gone.
     #[error(
-        "{missing} requests without an answer within {patience}: datagrams were lost, or the server is \
+        "{missing} requests without an answer within {timeout}: datagrams were lost, or the server is \
          gone"
     )]
     Lost {
         /// Requests without an answer.
         missing: u32,
         /// The timeout.
-        patience: Span,
+        timeout: Span,
     },
     /// An answer is wrong.
     #[error("received {0}: the service is broken")]

@@ -88,8 +88,8 @@ impl Polled {
         mr: &<S::Context as Context>::Mr,
     ) -> Result<bool, Fault> {
         let last = self.place(self.done) + self.size - 1;
-        attentively(attend, Awaited::OwnRequest, |patience| {
-            station.spin_memory(mr, last, 0, patience)
+        attentively(attend, Awaited::OwnRequest, |timeout| {
+            station.spin_memory(mr, last, 0, timeout)
         })?;
         self.done += 1;
         Ok(self.done.is_multiple_of(LOOK))

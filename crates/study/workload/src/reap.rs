@@ -75,8 +75,8 @@ impl<C: Context> Reaper<'_, C> {
         into: &mut [WorkCompletion],
     ) -> Result<usize, Fault> {
         let n = match &self.queue.channel {
-            None => attentively(attend, self.queue.awaited, |patience| {
-                station.spin(&self.queue.cq, into, patience)
+            None => attentively(attend, self.queue.awaited, |timeout| {
+                station.spin(&self.queue.cq, into, timeout)
             })?,
             Some(channel) => self.sleep(station, attend, channel, into)?,
         };
@@ -103,8 +103,8 @@ impl<C: Context> Reaper<'_, C> {
             }
             if self.armed {
                 // Each queue has its own channel, so the event belongs to this queue.
-                attentively(attend, self.queue.awaited, |patience| {
-                    station.wait_event(channel, patience)
+                attentively(attend, self.queue.awaited, |timeout| {
+                    station.wait_event(channel, timeout)
                 })?;
                 self.armed = false;
                 self.unacknowledged += 1;

@@ -19,8 +19,8 @@ pub fn send_all<S: Station>(
 ) -> Result<(), Fault> {
     let streams = members.station().streams();
     while !bytes.is_empty() {
-        let sent = attentively(members, Awaited::OwnRequest, |patience| {
-            streams.send_some(stream, bytes, StreamWait::Poll, patience)
+        let sent = attentively(members, Awaited::OwnRequest, |timeout| {
+            streams.send_some(stream, bytes, StreamWait::Poll, timeout)
         })?;
         bytes = &bytes[sent..];
     }
@@ -38,8 +38,8 @@ pub fn receive_all<S: Station>(
 ) -> Result<(), Fault> {
     let streams = members.station().streams();
     while !room.is_empty() {
-        let received = attentively(members, Awaited::Message, |patience| {
-            streams.receive_some(stream, room, StreamWait::Poll, patience)
+        let received = attentively(members, Awaited::Message, |timeout| {
+            streams.receive_some(stream, room, StreamWait::Poll, timeout)
         })?;
         room = &mut std::mem::take(&mut room)[received..];
     }

@@ -26,7 +26,7 @@ const BUFFER: usize = 16 << 20;
 /// Payload of a datagram.
 const BYTES: usize = 64;
 /// How long a datagram may take in addition to its delay.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Makes a path, if this process may.
 fn path() -> Option<Path> {
@@ -58,7 +58,7 @@ fn sockets(path: &Path) -> Result<[UdpSocket; 2]> {
         let bound = path.within(end, || UdpSocket::bind((own, PORT)))?;
         let socket = bound.context("no socket at the path")?;
         socket.connect((peer, PORT))?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
         // A receiver that waits for a core would lose datagrams that the path delivered.
         set_socket_recv_buffer_size_force(&socket, BUFFER)?;
         Ok(socket)
@@ -70,7 +70,7 @@ fn sockets(path: &Path) -> Result<[UdpSocket; 2]> {
 fn burst(path: &Path, packets: u32, delay: Duration) -> Result<Vec<(Instant, Instant)>> {
     let [near, far] = sockets(path)?;
     far.set_nonblocking(true)?;
-    let deadline = Instant::now() + PATIENCE + 20 * delay * packets;
+    let deadline = Instant::now() + TIMEOUT + 20 * delay * packets;
     thread::scope(|scope| {
         // It polls: a thread that sleeps would wake up later than the first datagrams arrive.
         let receiver = scope.spawn(|| {

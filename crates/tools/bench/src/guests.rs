@@ -29,7 +29,7 @@ const PORT: u16 = 18600;
 const SOFT: [&str; 2] = ["soft@10.77.0.1", "soft@10.77.0.2"];
 const SOFT_ROCE: [&str; 2] = ["verbs:rxe0", "verbs:rxe0"];
 /// A server has to start on an emulated processor.
-const PATIENCE: Span = Span::from_secs(60);
+const TIMEOUT: Span = Span::from_secs(60);
 const CELL: Span = Span::from_secs(120);
 const COMPARISON: Span = Span::from_secs(3600);
 /// Fewer rounds would leave the median of an emulated machine to chance.
@@ -133,7 +133,7 @@ fn own_program() -> Result<PathBuf> {
 /// Starts a server and waits until it listens.
 fn start<'a>(machine: &'a Machine, server: &Program) -> Result<Job<'a>> {
     let job = machine.start_program(server)?;
-    machine.wait_until_listening(PORT, PATIENCE)?;
+    machine.wait_until_listening(PORT, TIMEOUT)?;
     Ok(job)
 }
 

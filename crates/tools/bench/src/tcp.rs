@@ -23,7 +23,7 @@ const STREAMED: Duration = Duration::from_millis(300);
 /// A stream is not measured before: the kernel's congestion control still probes the path.
 const UNMEASURED: Duration = Duration::from_secs(1);
 /// A side that has waited this long ends: the other one is gone.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Calls between looks at the clock.
 const CALLS: u32 = 10_000;
 
@@ -174,8 +174,8 @@ fn poll(mut call: impl FnMut() -> std::io::Result<usize>) -> Result<usize> {
                 other => return other.context("TCP"),
             }
         }
-        if begin.elapsed() > PATIENCE {
-            bail!("nothing moved over TCP for {} s", PATIENCE.as_secs());
+        if begin.elapsed() > TIMEOUT {
+            bail!("nothing moved over TCP for {} s", TIMEOUT.as_secs());
         }
     }
 }

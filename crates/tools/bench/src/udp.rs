@@ -25,7 +25,7 @@ const ROUNDS: u32 = 30_000;
 const FEW_WARM_UP: u32 = 50;
 const FEW_ROUNDS: u32 = 1_000;
 /// Timeout after which a side ends because the other one is gone.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Polls between clock readings.
 const SPINS: u32 = 10_000;
 
@@ -200,7 +200,7 @@ fn stream(here: SocketAddr, there: SocketAddr) -> Result<f64> {
 fn sink(at: SocketAddr) -> Result<()> {
     let socket = socket(at)?;
     socket.set_nonblocking(false)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     let _ready = tell(&socket, at)?;
     let mut packet = [0; PACKET];
     for count in 1_u64.. {
@@ -241,8 +241,8 @@ fn take(socket: &UdpSocket) -> Result<SocketAddr> {
                 Err(e) => return Err(e).context("UDP ping"),
             }
         }
-        if begin.elapsed() > PATIENCE {
-            bail!("no UDP message within {} s", PATIENCE.as_secs());
+        if begin.elapsed() > TIMEOUT {
+            bail!("no UDP message within {} s", TIMEOUT.as_secs());
         }
     }
 }

@@ -11,7 +11,7 @@ use adverb_verbs::{
 };
 
 use crate::Fixture;
-use crate::pair::{PATIENCE, QUIET, Setup, pattern};
+use crate::pair::{QUIET, Setup, TIMEOUT, pattern};
 
 /// A station's completion queues.
 pub(crate) type Cq<S> = <<S as Station>::Context as Context>::Cq;
@@ -213,10 +213,10 @@ impl<'s, S: Station> End<'s, S> {
     /// Waits until `is` holds.
     #[track_caller]
     pub fn wait_for(&self, what: &str, is: impl Fn() -> bool) {
-        let deadline = self.station.now() + PATIENCE;
+        let deadline = self.station.now() + TIMEOUT;
         while !is() {
             let late = self.station.now() > deadline;
-            assert!(!late, "timed out after {PATIENCE} waiting for {what}");
+            assert!(!late, "timed out after {TIMEOUT} waiting for {what}");
             self.station.sleep(SLICE);
         }
     }
@@ -249,7 +249,7 @@ impl<'s, S: Station> End<'s, S> {
     /// The next event of the channel names `cq`.
     #[track_caller]
     pub fn expect_event(&self, cq: &Cq<S>) {
-        let event = self.station.wait_event(&self.channel, PATIENCE);
+        let event = self.station.wait_event(&self.channel, TIMEOUT);
         assert_eq!(event.expect("an event"), cq.id());
         cq.ack_events(1);
     }
@@ -270,7 +270,7 @@ pub fn completions<S: Station>(station: &S, cq: &Cq<S>, count: usize) -> Vec<Wor
     while found.len() < count {
         let mut into = [WorkCompletion::default(); 16];
         let wanted = (count - found.len()).min(into.len());
-        match station.spin(cq, &mut into[..wanted], PATIENCE) {
+        match station.spin(cq, &mut into[..wanted], TIMEOUT) {
             Ok(n) => found.extend_from_slice(&into[..n]),
             Err(error) => panic!("{error}: expected {count}, came: {found:?}"),
         }
@@ -278,22 +278,22 @@ pub fn completions<S: Station>(station: &S, cq: &Cq<S>, count: usize) -> Vec<Wor
     found
 }
 
-/// Polls for at most `patience`; returns the number of completions.
+/// Polls for at most `timeout`; returns the number of completions.
 #[track_caller]
 pub(crate) fn poll<S: Station>(
     station: &S,
     cq: &Cq<S>,
     into: &mut [WorkCompletion],
-    patience: Span,
+    timeout: Span,
 ) -> usize {
-    match station.spin(cq, into, patience) {
+    match station.spin(cq, into, timeout) {
         Ok(n) => n,
         Err(WaitError::TimedOut { .. }) => 0,
         Err(error) => panic!("poll: {error}"),
     }
 }
 
-/// Asserts that request `first` of `end` ends in RETRY_EXC within [`PATIENCE`], and later ones are flushed.
+/// Asserts that request `first` of `end` ends in RETRY_EXC within [`TIMEOUT`], and later ones are flushed.
 #[track_caller]
 pub(crate) fn retries_exceeded<S: Station>(
     end: &End<'_, S>,
@@ -301,7 +301,7 @@ pub(crate) fn retries_exceeded<S: Station>(
     first: u64,
     behind: &[u64],
 ) {
-    assert!(setup.retry_time() * 4 < PATIENCE, "the retries take longer");
+    assert!(setup.retry_time() * 4 < TIMEOUT, "the retries take longer");
     end.expect_sent(&[(first, WcStatus::RetryExcErr)]);
     let flushed: Vec<_> = behind.iter().map(|i| (*i, WcStatus::WrFlushErr)).collect();
     end.expect_sent(&flushed);
@@ -335,7 +335,7 @@ pub fn expect_both<S: Station>(
     (to, received): (&End<'_, S>, &[(u64, WcStatus)]),
 ) {
     let station = from.station;
-    let deadline = station.now() + PATIENCE;
+    let deadline = station.now() + TIMEOUT;
     let (mut of_sends, mut of_receives) = (Vec::new(), Vec::new());
     while of_sends.len() < sent.len() || of_receives.len() < received.len() {
         let late = station.now() > deadline;

@@ -194,14 +194,14 @@ pub fn a_wait_without_event_ends<S: Station>(fixture: Fixture<'_, S>) -> Verdict
     let pair = Pair::new(fixture);
     let (b, station) = (&pair.b, fixture.station());
     for ms in [0, 1, 50] {
-        let patience = Span::from_ms(ms);
+        let timeout = Span::from_ms(ms);
         let begin = station.now();
-        let event = station.wait_event(&b.channel, patience);
+        let event = station.wait_event(&b.channel, timeout);
         assert!(
             matches!(event, Err(WaitError::TimedOut { .. })),
             "{event:?}"
         );
-        assert!(station.now() - begin >= patience);
+        assert!(station.now() - begin >= timeout);
     }
     // It was not the event of what follows that ended them.
     b.recv_cq.req_notify(NotifyOn::Any).expect("arm");

@@ -8,7 +8,7 @@
 //! Rules are cited by section of the InfiniBand specification (IBTA volume 1) or by man page of
 //! `libibverbs`. Most cases hold both ends of their connections in one role; where two parties act
 //! at the same time, helpers are further roles. All waits use the station, so that the suite
-//! runs in virtual time, too, and all are bounded ([`pair::PATIENCE`]).
+//! runs in virtual time, too, and all are bounded ([`pair::TIMEOUT`]).
 //!
 //! [`for_each_case`] holds the list of all cases. A device's crate makes tests of it by
 //! [`conformance_tests`], which run the roles as [`threads`]; [`cases`] is the same list for

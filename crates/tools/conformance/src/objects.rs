@@ -7,7 +7,7 @@ use adverb_verbs::{
 
 use crate::end::{expect_nothing, retries_exceeded};
 use crate::pair::{
-    BLANK, End, Objects, PATIENCE, Pair, SIGNALED, Setup, completions, connect, outcomes,
+    BLANK, End, Objects, Pair, SIGNALED, Setup, TIMEOUT, completions, connect, outcomes,
 };
 use crate::{Fixture, Verdict};
 use adverb_units::Span;
@@ -95,7 +95,7 @@ pub fn a_context_is_dropped_before_its_objects<S: Station>(fixture: Fixture<'_, 
     station.sleep(Span::from_ms(5));
     b.recv(2, (0, 8));
     b.expect_received(&[(2, WcStatus::Success)]);
-    let event = station.wait_event(&channel, PATIENCE);
+    let event = station.wait_event(&channel, TIMEOUT);
     assert_eq!(event.expect("an event"), send_cq.id());
     assert_eq!(
         completions(station, &send_cq, 1)[0].status,

@@ -5,7 +5,7 @@ use adverb_verbs::{
     WcStatus, WrId,
 };
 
-use crate::pair::{BLANK, End, PATIENCE, Pair, SIGNALED, UNSIGNALED};
+use crate::pair::{BLANK, End, Pair, SIGNALED, TIMEOUT, UNSIGNALED};
 use crate::{Fixture, Verdict};
 
 /// Requests of a queue complete in the order of posting, on both sides, whatever their kind
@@ -102,7 +102,7 @@ pub fn a_write_that_is_visible_implies_the_earlier_ones<S: Station>(
     let (a, b) = (&pair.a, &pair.b);
     alternate(fixture, &[a, b], |round| {
         let station = fixture.station();
-        let seen = station.spin_memory(&b.mr, FLAG, round as u8, PATIENCE);
+        let seen = station.spin_memory(&b.mr, FLAG, round as u8, TIMEOUT);
         seen.expect("the flag");
         assert_placed(b, 1, round);
     });

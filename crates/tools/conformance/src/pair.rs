@@ -10,7 +10,7 @@ use crate::Fixture;
 pub use crate::end::{End, Objects, completions, expect_both, outcomes};
 
 /// Timeout for an expected event.
-pub const PATIENCE: Span = Span::from_secs(5);
+pub const TIMEOUT: Span = Span::from_secs(5);
 /// How long a case watches that an event does not arrive.
 pub const QUIET: Span = Span::from_ms(20);
 /// What target memory holds before an operation.

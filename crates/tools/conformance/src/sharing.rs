@@ -8,7 +8,7 @@ use adverb_verbs::{
 };
 
 use crate::end::{SLICE, expect_nothing, poll};
-use crate::pair::{End, PATIENCE, Pair, SIGNALED, Setup, completions, connect};
+use crate::pair::{End, Pair, SIGNALED, Setup, TIMEOUT, completions, connect};
 use crate::{Fixture, Verdict};
 
 /// One queue takes the completions of sends and receives; each queue keeps its order (IBTA
@@ -131,7 +131,7 @@ fn post_and_reap<S: Station>(fixture: Fixture<'_, S>, a: &End<'_, S>, number: u6
             reap(a, &mut seen);
         }
     }
-    let deadline = fixture.station().now() + PATIENCE * 4;
+    let deadline = fixture.station().now() + TIMEOUT * 4;
     while seen.len() < EACH[0] as usize {
         let late = fixture.station().now() > deadline;
         assert!(!late, "a completion is lost");
@@ -159,7 +159,7 @@ fn reap<S: Station>(a: &End<'_, S>, seen: &mut Vec<u64>) {
 /// Posts receives and takes as many arrivals.
 fn receive_and_reap<S: Station>(fixture: Fixture<'_, S>, b: &End<'_, S>) -> Verdict {
     let (mut posted, mut taken) = (0, 0);
-    let deadline = fixture.station().now() + PATIENCE * 4;
+    let deadline = fixture.station().now() + TIMEOUT * 4;
     while posted < EACH[1] || taken < EACH[1] {
         let late = fixture.station().now() > deadline;
         assert!(!late, "an arrival is lost");
@@ -205,7 +205,7 @@ pub fn an_overrun_is_reported<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     // Over a network this takes time. No completions are taken in the meantime, but both sides are polled, so
     // that they process what has arrived.
     expect_nothing(fixture.station(), &[&b.recv_cq, &a.recv_cq]);
-    let deadline = fixture.station().now() + PATIENCE;
+    let deadline = fixture.station().now() + TIMEOUT;
     let mut found = 0;
     loop {
         let mut into = [WorkCompletion::default(); 4];

@@ -6,7 +6,7 @@ use adverb_verbs::{
 };
 
 use crate::end::{Cq, Qp, SLICE, Srq};
-use crate::pair::{End, PATIENCE, QUIET, SIGNALED, Setup, connect};
+use crate::pair::{End, QUIET, SIGNALED, Setup, TIMEOUT, connect};
 use crate::{Fixture, NotSupported};
 
 /// Two ends; B has a shared receive queue.
@@ -85,11 +85,11 @@ impl<'s, S: Station> SrqEnds<'s, S> {
     }
 }
 
-/// The next asynchronous event, within [`PATIENCE`].
+/// The next asynchronous event, within [`TIMEOUT`].
 #[track_caller]
 pub(crate) fn expect_event<S: Station>(end: &End<'_, S>, expected: AsyncEvent) {
     let station = end.station();
-    let deadline = station.now() + PATIENCE;
+    let deadline = station.now() + TIMEOUT;
     loop {
         if let Some(event) = end.context.async_event().expect("the device works") {
             return assert_eq!(event, expected);

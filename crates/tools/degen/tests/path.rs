@@ -11,7 +11,7 @@ const NEAR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const MTU: u32 = 1500;
 /// Longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Calls `work` with a path; prints a line and returns `None` where there can be none.
 fn behind<T>(how: Impairment, work: impl FnOnce(&Path) -> T) -> Option<(T, [DirectionCounts; 2])> {
@@ -54,7 +54,7 @@ fn datagrams_pass_unchanged_in_both_directions() {
             let sent: Vec<u8> = (0..1400).map(|n| (n % 251) as u8).collect();
             sockets[from].send(&sent).unwrap();
             let mut arrived = [0; 2000];
-            sockets[to].set_read_timeout(Some(PATIENCE)).unwrap();
+            sockets[to].set_read_timeout(Some(TIMEOUT)).unwrap();
             let length = sockets[to].recv(&mut arrived).unwrap();
             assert_eq!(arrived[..length], sent);
         }
@@ -67,7 +67,7 @@ fn the_delays_of_a_burst_do_not_add_up() {
     let delay = Duration::from_millis(200);
     let found = behind(how(|how| how.delay = delay.into()), |path| {
         let [near, far] = sockets(path);
-        far.set_read_timeout(Some(PATIENCE)).unwrap();
+        far.set_read_timeout(Some(TIMEOUT)).unwrap();
         let began = Instant::now();
         for _ in 0..PACKETS {
             near.send(&[0; 100]).unwrap();

@@ -53,7 +53,7 @@ pub enum Error {
     },
     /// The machine runs but does not answer.
     #[error(
-        "machine {machine} did not {what} within {patience}; its console's last lines:\n{console}"
+        "machine {machine} did not {what} within {timeout}; its console's last lines:\n{console}"
     )]
     Hung {
         /// Its name.
@@ -61,7 +61,7 @@ pub enum Error {
         /// The awaited action.
         what: &'static str,
         /// The timeout.
-        patience: Span,
+        timeout: Span,
         /// The last lines of its console.
         console: String,
     },

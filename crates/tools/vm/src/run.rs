@@ -15,7 +15,7 @@ const MACHINES_FAILED: u8 = 125;
 /// As `timeout` has it.
 const LIMIT_REACHED: u8 = 124;
 /// How long a server may take until it listens.
-const SERVER_PATIENCE: Span = Span::from_secs(30);
+const SERVER_TIMEOUT: Span = Span::from_secs(30);
 const SIGNAL_BASE: i32 = 128;
 
 pub(crate) fn run(args: &RunArgs) -> ExitCode {
@@ -78,7 +78,7 @@ fn serve<'a>(args: &RunArgs, lab: &'a Lab) -> anyhow::Result<Option<Job<'a>>> {
     let program = Program::new(in_guest(name)).args(words).limit(args.limit);
     let last = lab.machines().last().context("no machine")?;
     let server = last.start_program(&program)?;
-    last.wait_until_listening(args.serve_port, SERVER_PATIENCE)?;
+    last.wait_until_listening(args.serve_port, SERVER_TIMEOUT)?;
     Ok(Some(server))
 }
 

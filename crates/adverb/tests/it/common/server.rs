@@ -159,8 +159,8 @@ impl Hand {
     }
 
     pub(crate) fn over(stream: TcpStream) -> Self {
-        let patience = Some(Duration::from_secs(20));
-        stream.set_read_timeout(patience).unwrap();
+        let timeout = Some(Duration::from_secs(20));
+        stream.set_read_timeout(timeout).unwrap();
         Hand(stream)
     }
 

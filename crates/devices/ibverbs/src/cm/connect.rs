@@ -101,7 +101,7 @@ fn request(qp: &RawQp, listener: &Listener, connection: &Connection) -> Result<I
     loop {
         let event = listener.id().next(end, || ConnectError::TimedOut {
             what: format!("the peer's connection request to {}", listener.address),
-            patience: ANSWER,
+            timeout: ANSWER,
         })?;
         let Some(id) = listener.id().requested(&event) else {
             continue;
@@ -163,12 +163,12 @@ impl Addresses {
     }
 
     /// Waits for one of the `wanted` events.
-    fn wait(&self, id: &Id, wanted: &[u32], patience: Span) -> Result<Event, ConnectError> {
-        let end = end_of(patience);
+    fn wait(&self, id: &Id, wanted: &[u32], timeout: Span) -> Result<Event, ConnectError> {
+        let end = end_of(timeout);
         loop {
             let event = id.next(end, || ConnectError::TimedOut {
                 what: format!("the connection manager at {}", self.peer),
-                patience,
+                timeout,
             })?;
             if wanted.contains(&event.kind) && event.status == 0 {
                 return Ok(event);

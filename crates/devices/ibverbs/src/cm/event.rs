@@ -116,7 +116,7 @@ impl Channel {
     }
 }
 
-/// Returns the moment at which `patience` ends.
-pub(super) fn end_of(patience: Span) -> Instant {
-    Instant::now() + std::time::Duration::from(patience)
+/// Returns the moment at which `timeout` ends.
+pub(super) fn end_of(timeout: Span) -> Instant {
+    Instant::now() + std::time::Duration::from(timeout)
 }

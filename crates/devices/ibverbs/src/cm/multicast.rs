@@ -59,7 +59,7 @@ impl Member {
         loop {
             let event = id.next(end, || ConnectError::TimedOut {
                 what: format!("the answer to joining the group {ip}"),
-                patience: JOIN,
+                timeout: JOIN,
             })?;
             match (event.kind, event.group) {
                 (abi::RDMA_CM_EVENT_MULTICAST_JOIN, Some(group)) if event.status == 0 => {

@@ -247,8 +247,8 @@ impl<A: MemoryRegion, B: MemoryRegion> MemoryRegion for Either<A, B> {
 }
 
 impl<A: CompletionChannel, B: CompletionChannel> CompletionChannel for Either<A, B> {
-    fn get_event(&self, patience: Span) -> std::io::Result<Option<CqId>> {
-        either!(self, it => it.get_event(patience))
+    fn get_event(&self, timeout: Span) -> std::io::Result<Option<CqId>> {
+        either!(self, it => it.get_event(timeout))
     }
 }
 

@@ -171,7 +171,7 @@ impl Agent {
         block_signals();
         let mut watched = Instant::now();
         loop {
-            let mad = self.gsi.wait(Some(self.patience()));
+            let mad = self.gsi.wait(Some(self.timeout()));
             if let Some(mad) = &mad
                 && self.is_for_another(mad)
             {
@@ -206,7 +206,7 @@ impl Agent {
     }
 
     /// Returns how long the thread may wait for a message.
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         let state = lock(&self.state);
         let timer = state.manager.poll_timeout();
         let timer = timer.map(|at| Duration::from(at.since(self.now())) + Duration::from_micros(1));

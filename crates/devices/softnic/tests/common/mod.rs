@@ -148,9 +148,9 @@ pub fn wait_until(done: impl FnMut() -> bool) -> bool {
     wait_at_most(Duration::from_secs(60), done)
 }
 
-/// Waits until `done`, and returns whether it happened within `patience`.
-pub fn wait_at_most(patience: Duration, mut done: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + patience;
+/// Waits until `done`, and returns whether it happened within `timeout`.
+pub fn wait_at_most(timeout: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + timeout;
     loop {
         if done() {
             return true;

@@ -45,9 +45,9 @@ impl ModelChannel {
 
 impl CompletionChannel for ModelChannel {
     /// Takes an event, if there is one. In virtual time only the station can wait for one.
-    fn get_event(&self, patience: Span) -> std::io::Result<Option<CqId>> {
+    fn get_event(&self, timeout: Span) -> std::io::Result<Option<CqId>> {
         match self.take() {
-            None if patience > Span::ZERO => Err(std::io::Error::other(
+            None if timeout > Span::ZERO => Err(std::io::Error::other(
                 "in virtual time a role waits through its station",
             )),
             event => Ok(event),

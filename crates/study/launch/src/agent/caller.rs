@@ -16,15 +16,15 @@ use crate::event::{Event, Log};
 use crate::text::printable;
 
 /// Timeout for a caller's request.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The same for a caller that this agent connected to.
-const CALLED_PATIENCE: Duration = Duration::from_secs(300);
+const CALLED_TIMEOUT: Duration = Duration::from_secs(300);
 /// A caller without a greeting keeps its place for at least this time. A client sends its greeting at once.
 const GRACE: Duration = Duration::from_secs(1);
 /// The same for a caller without a request.
 const REQUEST_GRACE: Duration = Duration::from_secs(3);
 /// Timeout for a session, once requested: half of the client's.
-const SESSION_PATIENCE: Duration = Duration::from_secs(10);
+const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for a refused caller to close the connection.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -60,7 +60,7 @@ impl Caller {
         wire.take_at_most(MAX_GREETING);
         // A closed connection is noticed when it is read.
         let _ = wire.send(&[&Greeting::ours(catalog, None)]);
-        Caller::at(Stage::Calls(wire), from, PATIENCE, (catalog, log))
+        Caller::at(Stage::Calls(wire), from, TIMEOUT, (catalog, log))
     }
 
     /// Returns a caller that this agent connected to. It waits until all agents have connected.
@@ -69,7 +69,7 @@ impl Caller {
         from: SocketAddr,
         with: (&'static Catalog, Log),
     ) -> Self {
-        Caller::at(Stage::Greeted(connection), from, CALLED_PATIENCE, with)
+        Caller::at(Stage::Greeted(connection), from, CALLED_TIMEOUT, with)
     }
 
     /// Returns a caller that has been sent the reason why it has no session.
@@ -85,14 +85,14 @@ impl Caller {
     fn at(
         stage: Stage,
         from: SocketAddr,
-        patience: Duration,
+        timeout: Duration,
         (catalog, log): (&'static Catalog, Log),
     ) -> Self {
         let since = Instant::now();
         Caller {
             from,
             since,
-            deadline: since + patience,
+            deadline: since + timeout,
             stage,
             catalog,
             log,
@@ -167,10 +167,8 @@ impl Caller {
             Stage::Asked(..) => self.refuse_busy(),
             Stage::Refused(_) | Stage::Gone => None,
             Stage::Calls(_) | Stage::Greeted(_) => {
-                let patience = PATIENCE.as_secs();
-                self.note(&format!(
-                    "no request within {patience} s: connection closed"
-                ));
+                let timeout = TIMEOUT.as_secs();
+                self.note(&format!("no request within {timeout} s: connection closed"));
                 None
             }
         }
@@ -203,7 +201,7 @@ impl Caller {
         match (frame, std::mem::replace(&mut self.stage, Stage::Gone)) {
             (None, stage) => self.stage = stage,
             (Some(Frame::Word(ToAgent::Visit(visit))), Stage::Greeted(connection)) => {
-                self.deadline = Instant::now() + SESSION_PATIENCE;
+                self.deadline = Instant::now() + SESSION_TIMEOUT;
                 self.stage = Stage::Asked(connection, visit);
             }
             (Some(_), _) => return Err("it sent something else than a request".to_owned()),

@@ -11,7 +11,7 @@ use super::admission::Place;
 use super::crowd::Holder;
 use crate::catalog::Catalog;
 use crate::control::{
-    Connection, ConnectionError, Frame, PATIENCE, RunNumber, RunOrder, ToAgent, ToCaller,
+    Connection, ConnectionError, Frame, RunNumber, RunOrder, TIMEOUT, ToAgent, ToCaller,
 };
 use crate::device::DeviceChoice;
 use crate::event::{Event, Log};
@@ -102,13 +102,13 @@ impl Session {
     pub(super) fn wake_at(&self) -> Instant {
         match self.has_more {
             true => Instant::now(),
-            false => self.connection.wake_at(self.patience()),
+            false => self.connection.wake_at(self.timeout()),
         }
     }
 
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         match self.running {
-            Some(_) => PATIENCE,
+            Some(_) => TIMEOUT,
             None => self.place.leisure,
         }
     }
@@ -146,7 +146,7 @@ impl Session {
         if !self.connection.is_congested() {
             self.attend()?;
         }
-        Ok(self.connection.keep_up(&ToCaller::Alive, self.patience())?)
+        Ok(self.connection.keep_up(&ToCaller::Alive, self.timeout())?)
     }
 
     fn handle(

@@ -22,7 +22,7 @@ use crate::catalog::Catalog;
 /// core that measures.
 const KEEPALIVE: Duration = Duration::from_secs(1);
 /// During a run, an end that has been silent for this long counts as lost.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 /// While more than this is unsent, nothing is read from the roles (back-pressure).
 const CONGESTED: Bytes = Bytes::kib(256);
 
@@ -86,7 +86,7 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
         catalog: &Catalog,
     ) -> anyhow::Result<(Self, Greeting)> {
         wire.take_at_most(MAX_GREETING);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let strange = |e: WireError| match e {
             WireError::TooLong { .. } => anyhow::anyhow!("{who} does not speak Adverb's protocol"),
             other => anyhow::Error::new(other).context(who.to_owned()),
@@ -101,7 +101,7 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
             ensure!(
                 !left.is_zero(),
                 "{who} accepted the connection, but sent nothing within {} s: is it `adverb serve`, and is it running?",
-                PATIENCE.as_secs()
+                TIMEOUT.as_secs()
             );
             wait(&mut [wire.poll_fd()], left)?;
         };
@@ -159,15 +159,15 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
     /// Sends unsent data, and the keepalive `alive` if one is due.
     ///
     /// # Errors
-    /// The connection has ended, or the other end has been silent for longer than `patience`.
+    /// The connection has ended, or the other end has been silent for longer than `timeout`.
     pub(crate) fn keep_up(
         &mut self,
         alive: &Out,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), ConnectionError> {
         self.wire.flush()?;
-        if self.wire.last_heard().elapsed() >= patience {
-            return Err(ConnectionError::Silent(patience));
+        if self.wire.last_heard().elapsed() >= timeout {
+            return Err(ConnectionError::Silent(timeout));
         }
         if self.wire.last_sent().elapsed() >= KEEPALIVE && !self.is_congested() {
             self.say(alive)?;
@@ -176,8 +176,8 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
     }
 
     /// Returns when [`Connection::keep_up`] must be called next.
-    pub(crate) fn wake_at(&self, patience: Duration) -> Instant {
-        let silent = self.wire.last_heard() + patience;
+    pub(crate) fn wake_at(&self, timeout: Duration) -> Instant {
+        let silent = self.wire.last_heard() + timeout;
         if self.is_congested() {
             // Room to send wakes the owner, and the unsent data serves as a keepalive.
             return silent;
@@ -203,9 +203,9 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
 /// The caller's end of a connection to an agent.
 pub(crate) type ToAgentLink = Connection<ToAgent, ToCaller>;
 
-/// Waits for one of `fds`, with the timeout `patience`.
-pub(crate) fn wait(fds: &mut [PollFd<'_>], patience: Duration) -> anyhow::Result<()> {
-    wait_until(fds, Some(Instant::now() + patience))
+/// Waits for one of `fds`, with the timeout `timeout`.
+pub(crate) fn wait(fds: &mut [PollFd<'_>], timeout: Duration) -> anyhow::Result<()> {
+    wait_until(fds, Some(Instant::now() + timeout))
 }
 
 /// Waits for one of `fds`, until `deadline` if there is one.

@@ -24,7 +24,7 @@ pub use protocol::Welcome;
 pub use ranks::Ranks;
 
 pub(crate) use connection::{
-    Connection, ConnectionError, Frame, PATIENCE, ToAgentLink, wait, wait_until,
+    Connection, ConnectionError, Frame, TIMEOUT, ToAgentLink, wait, wait_until,
 };
 pub(crate) use identity::Identity;
 pub(crate) use protocol::{

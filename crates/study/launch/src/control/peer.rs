@@ -20,9 +20,9 @@ use crate::interrupt::Interrupt;
 use crate::text::{Usage, printable};
 
 /// Timeout for connecting to one address of the server.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout for the server's welcome, which needs its device open.
-const WELCOME_PATIENCE: Duration = Duration::from_secs(20);
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pauses before attempts to reconnect to a server. Together they are longer than the time in which a server
 /// notices that this caller was lost.
 const PAUSES: [Duration; 4] = [
@@ -263,7 +263,7 @@ fn visit(
     };
     let lost = || who.to_owned();
     connection.say(&ToAgent::Visit(visit)).with_context(lost)?;
-    let deadline = Instant::now() + WELCOME_PATIENCE;
+    let deadline = Instant::now() + WELCOME_TIMEOUT;
     loop {
         match connection.hear().with_context(lost)? {
             Some(Frame::Word(ToCaller::Welcome(welcome))) => return Ok((connection, *welcome)),
@@ -277,7 +277,7 @@ fn visit(
                 ensure!(
                     !left.is_zero(),
                     "{who} did not answer within {} s",
-                    WELCOME_PATIENCE.as_secs()
+                    WELCOME_TIMEOUT.as_secs()
                 );
                 wait(&mut [connection.poll_fd()], left)?;
             }
@@ -289,7 +289,7 @@ fn visit(
 fn reach(address: &HostPort) -> anyhow::Result<Wire> {
     let mut refused = None;
     for candidate in address.resolve().context("--peer")? {
-        match Wire::connect(candidate, CONNECT_PATIENCE) {
+        match Wire::connect(candidate, CONNECT_TIMEOUT) {
             Ok(wire) => return Ok(wire),
             Err(e) => refused = Some(e),
         }

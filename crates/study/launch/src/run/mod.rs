@@ -175,14 +175,14 @@ impl Launcher {
         self.peers.iter().find_map(Peer::reached_from)
     }
 
-    /// Runs a program, with the timeout `patience`.
+    /// Runs a program, with the timeout `timeout`.
     ///
     /// # Errors
     /// The run was not started, was interrupted, or the system failed.
     pub fn run<P: Program>(
         &mut self,
         program: &P,
-        patience: Duration,
+        timeout: Duration,
         interrupt: &Interrupt,
     ) -> Result<Run<P::Report>, RunError> {
         let roles = program.roles();
@@ -200,7 +200,7 @@ impl Launcher {
         }
         let params = serde_json::to_value(program).map_err(|e| RunError::System(e.into()))?;
         let devices: Vec<DeviceRef> = (0..self.hosts()).map(|host| self.device_of(host)).collect();
-        let started = self.start(P::ID, &params, (&roles, &hosts), patience);
+        let started = self.start(P::ID, &params, (&roles, &hosts), timeout);
         let mut watch = started.map_err(RunError::System)?;
         watch.follow(interrupt).map_err(RunError::System)?;
         watch.local.tidy();
@@ -211,7 +211,7 @@ impl Launcher {
         if watch.stop == Some(Stop::Interrupted) {
             return Err(RunError::Interrupted);
         }
-        Ok(watch.result::<P>(&roles, (&hosts, &devices), patience))
+        Ok(watch.result::<P>(&roles, (&hosts, &devices), timeout))
     }
 
     /// Refuses a program that cannot run on these hosts, before anything runs.
@@ -300,9 +300,9 @@ impl Launcher {
         id: &str,
         params: &Value,
         (roles, hosts): (&[Role], &[u32]),
-        patience: Duration,
+        timeout: Duration,
     ) -> anyhow::Result<Watch<'_>> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let at = |host: u32| {
             let ids = (0..).map(RoleId).zip(hosts);
             ids.filter(move |(_, at)| **at == host)

@@ -146,7 +146,7 @@ impl Watch<'_> {
         &mut self,
         roles: &[Role],
         (hosts, devices): (&[u32], &[DeviceRef]),
-        patience: Duration,
+        timeout: Duration,
     ) -> Run<P::Report> {
         let ids = (0..).map(RoleId);
         let missing = |role| RoleEnded::without_answer(role, End::Stopped);
@@ -158,7 +158,7 @@ impl Watch<'_> {
         let reports = match self.stop {
             Some(Stop::Overdue) => Err(Failure::new(format!(
                 "timed out after {} s",
-                patience.as_secs()
+                timeout.as_secs()
             ))),
             _ => reports::<P>(roles, &ends, &self.ended),
         };

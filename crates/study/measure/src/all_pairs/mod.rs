@@ -73,7 +73,7 @@ impl AllPairs {
         self.launcher.set_placement(placement);
         let run = match self
             .launcher
-            .run(cell.spec, cell.spec.patience().into(), interrupt)
+            .run(cell.spec, cell.spec.timeout().into(), interrupt)
         {
             Ok(run) => run,
             Err(RunError::Unreachable(reason)) => {

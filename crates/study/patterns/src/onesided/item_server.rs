@@ -125,8 +125,8 @@ impl<'w, S: Station> ItemServer<'w, S> {
     fn wait(&mut self) -> Result<(), PatternError> {
         let (scan, calls, mr) = (&mut self.scan, &mut self.calls, &self.wiring.mr);
         calls.clear();
-        attentively(self.members, Awaited::Message, |patience| {
-            self.station.spin_on(mr, patience, || {
+        attentively(self.members, Awaited::Message, |timeout| {
+            self.station.spin_on(mr, timeout, || {
                 scan.take(mr, MAX_BATCH as usize, calls)?;
                 Ok((!calls.is_empty()).then_some(()))
             })

@@ -20,7 +20,7 @@ use adverb_workload::wiring::GRH;
 use super::server::FAREWELL;
 use super::slots::{Kind, last_byte, request_bytes};
 use super::wiring::ClientEnds;
-use super::{PATIENCE, Pace, RequestBy, Rpc, Service, StoreLoad, table};
+use super::{Pace, RequestBy, Rpc, Service, StoreLoad, TIMEOUT, table};
 use crate::tally::ServiceTally;
 
 /// An outstanding request in its slot.
@@ -113,7 +113,7 @@ impl<'w, S: Station> Client<'w, S> {
             now = self.wait(now)?;
         }
         while self.outstanding > 0 {
-            if self.take(PATIENCE)?.0 == 0 {
+            if self.take(TIMEOUT)?.0 == 0 {
                 return Err(self.lost());
             }
         }
@@ -130,12 +130,12 @@ impl<'w, S: Station> Client<'w, S> {
     /// Waits for answers, or until the next request is due; returns the time.
     fn wait(&mut self, now: Time) -> Result<Time, PatternError> {
         let is_paced = self.has_room();
-        let patience = if is_paced {
+        let timeout = if is_paced {
             self.due.min(self.until) - now
         } else {
-            PATIENCE
+            TIMEOUT
         };
-        match self.take(patience)? {
+        match self.take(timeout)? {
             (0, _) if !is_paced => Err(self.lost()),
             (_, now) => Ok(now),
         }
@@ -144,15 +144,15 @@ impl<'w, S: Station> Client<'w, S> {
     fn lost(&self) -> PatternError {
         PatternError::Lost {
             missing: self.outstanding,
-            patience: PATIENCE,
+            timeout: TIMEOUT,
         }
     }
 
     /// Takes answers; returns their number, and the time just before they were checked, from which on their
     /// slots are free.
-    fn take(&mut self, patience: Span) -> Result<(usize, Time), PatternError> {
+    fn take(&mut self, timeout: Span) -> Result<(usize, Time), PatternError> {
         let mut completions = [WorkCompletion::default(); BATCH];
-        let n = match self.spin(&mut completions, patience) {
+        let n = match self.spin(&mut completions, timeout) {
             Err(PatternError::Wait(WaitError::TimedOut { .. })) => 0,
             other => other?,
         };
@@ -173,13 +173,13 @@ impl<'w, S: Station> Client<'w, S> {
     }
 
     /// Waits for answers; a long wait ends early if another member has failed.
-    fn spin(&self, into: &mut [WorkCompletion], patience: Span) -> Result<usize, PatternError> {
+    fn spin(&self, into: &mut [WorkCompletion], timeout: Span) -> Result<usize, PatternError> {
         let cq = &self.ends.recvs.cq;
-        if patience < PATIENCE {
-            return Ok(self.station.spin(cq, into, patience)?);
+        if timeout < TIMEOUT {
+            return Ok(self.station.spin(cq, into, timeout)?);
         }
-        attentively(self.members, Awaited::Message, |patience| {
-            self.station.spin(cq, into, patience)
+        attentively(self.members, Awaited::Message, |timeout| {
+            self.station.spin(cq, into, timeout)
         })
     }
 

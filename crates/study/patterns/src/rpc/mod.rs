@@ -32,7 +32,7 @@ use adverb_workload::wiring::GRH;
 /// Maximum number of requests that a server core takes at once.
 pub const MAX_BATCH: u32 = 32;
 /// Timeout for another member's request or answer, after which it counts as lost.
-const PATIENCE: Span = Span::from_secs(10);
+const TIMEOUT: Span = Span::from_secs(10);
 
 /// How clients send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -140,8 +140,8 @@ impl<'w, S: Station> Core<'w, S> {
         let batch = self.rpc.batch() as usize;
         let (scan, calls, mr) = (&mut self.scan, &mut self.calls, &self.ends.mr);
         calls.clear();
-        attentively(self.members, Awaited::Message, |patience| {
-            self.station.spin_on(mr, patience, || {
+        attentively(self.members, Awaited::Message, |timeout| {
+            self.station.spin_on(mr, timeout, || {
                 scan.take(mr, batch, calls)?;
                 Ok((!calls.is_empty()).then_some(()))
             })

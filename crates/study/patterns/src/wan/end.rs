@@ -192,8 +192,8 @@ impl<'m, S: Station> End<'m, S> {
     fn wait(&mut self, awaited: Awaited) -> Result<(), Fault> {
         let mut completions = [WorkCompletion::default(); BATCH];
         let (station, cq) = (self.members.station(), &self.wiring.queue.cq);
-        let n = attentively(self.members, awaited, |patience| {
-            station.spin(cq, &mut completions, patience)
+        let n = attentively(self.members, awaited, |timeout| {
+            station.spin(cq, &mut completions, timeout)
         })?;
         self.note(&completions[..n])
     }
@@ -216,8 +216,8 @@ impl<'m, S: Station> End<'m, S> {
     /// Polls a byte of the own memory until it is `value`.
     pub(crate) fn spin_memory(&self, offset: u64, value: u8) -> Result<(), Fault> {
         let (station, mr) = (self.members.station(), &self.wiring.mr);
-        attentively(self.members, Awaited::Message, |patience| {
-            station.spin_memory(mr, offset, value, patience)
+        attentively(self.members, Awaited::Message, |timeout| {
+            station.spin_memory(mr, offset, value, timeout)
         })
     }
 

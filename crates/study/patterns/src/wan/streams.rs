@@ -8,7 +8,7 @@ use adverb_workload::pattern::wiring::{receive, send};
 use adverb_workload::streams::StreamOf;
 
 /// Timeout for connecting: the peer listens before it sends its address.
-const PATIENCE: Span = Span::from_secs(10);
+const TIMEOUT: Span = Span::from_secs(10);
 
 /// Connects to a member that accepts.
 pub(crate) fn connect<S: Station>(
@@ -16,7 +16,7 @@ pub(crate) fn connect<S: Station>(
     peer: RoleId,
 ) -> Result<StreamOf<S>, Fault> {
     let at = receive(members, peer)?;
-    Ok(members.station().streams().connect(at, PATIENCE)?)
+    Ok(members.station().streams().connect(at, TIMEOUT)?)
 }
 
 /// Accepts a connection of each of these members, in any order.
@@ -31,8 +31,8 @@ pub(crate) fn accept<S: Station>(
         .map(|peer| {
             // One after another: a listener's backlog may be short.
             send(members, *peer, &at)?;
-            attentively(members, Awaited::OwnRequest, |patience| {
-                streams.accept(&listener, patience)
+            attentively(members, Awaited::OwnRequest, |timeout| {
+                streams.accept(&listener, timeout)
             })
         })
         .collect()

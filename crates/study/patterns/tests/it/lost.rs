@@ -21,14 +21,14 @@ struct Dozing<'s, 'y> {
 impl Guard for Dozing<'_, '_> {
     fn wait<R>(
         &self,
-        patience: Span,
+        timeout: Span,
         mut wait: impl FnMut(Span) -> Result<R, WaitError>,
     ) -> Result<R, WaitError> {
         self.waits.set(self.waits.get().saturating_sub(1));
         if self.waits.get() == 0 {
             self.station.sleep(Span::from_secs(60));
         }
-        wait(patience)
+        wait(timeout)
     }
 }
 

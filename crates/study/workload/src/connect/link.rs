@@ -218,8 +218,8 @@ impl<C: Context> Link<C> {
         awaited: Awaited,
     ) -> Result<WorkCompletion, Fault> {
         let mut wc = [WorkCompletion::default()];
-        attentively(members, awaited, |patience| {
-            members.station().spin(&self.cq, &mut wc, patience)
+        attentively(members, awaited, |timeout| {
+            members.station().spin(&self.cq, &mut wc, timeout)
         })?;
         Ok(wc[0])
     }

@@ -15,7 +15,7 @@ use crate::pattern::wiring::{receive, send};
 use crate::streams::{StreamOf, receive_all, send_all};
 
 /// Timeout for connecting: the peer listens before it sends its address.
-const CONNECT_PATIENCE: Span = Span::from_secs(10);
+const CONNECT_TIMEOUT: Span = Span::from_secs(10);
 /// The passive role; there are no agents over TCP.
 const PASSIVE: RoleId = RoleId(1);
 /// Length of an answer.
@@ -70,7 +70,7 @@ impl<S: Station> End<'_, S> {
             let streams = self.streams;
             let stream = self
                 .timings
-                .time_by_step(|note| streams.connect_by_step(at, CONNECT_PATIENCE, note))?;
+                .time_by_step(|note| streams.connect_by_step(at, CONNECT_TIMEOUT, note))?;
             lines.push(self.set_up(stream));
         }
         let setup = members.station().now() - begun;
@@ -92,8 +92,8 @@ impl<S: Station> End<'_, S> {
         let mut lines = Vec::new();
         for _ in 0..self.connect.connections {
             let accept = || {
-                attentively(members, Awaited::OwnRequest, |patience| {
-                    streams.accept(&listener, patience)
+                attentively(members, Awaited::OwnRequest, |timeout| {
+                    streams.accept(&listener, timeout)
                 })
             };
             let stream = self.timings.time(Step::Accept, accept)?;

@@ -22,7 +22,7 @@ const LINGER: Span = Span::from_ms(50);
 struct Listening<'m, 's, S>(&'m Members<'s, S>);
 
 impl<S: Station> Attend for Listening<'_, '_, S> {
-    fn patience(&self) -> Span {
+    fn timeout(&self) -> Span {
         GLANCE
     }
 

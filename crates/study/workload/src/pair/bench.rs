@@ -374,8 +374,8 @@ impl<'s, S: Station> Bench<'s, S> {
 }
 
 impl<S: Station> Attend for Bench<'_, S> {
-    fn patience(&self) -> Span {
-        self.peer.patience()
+    fn timeout(&self) -> Span {
+        self.peer.timeout()
     }
 
     fn look(&self, awaited: Awaited) -> Result<(), Fault> {

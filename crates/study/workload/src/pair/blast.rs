@@ -187,7 +187,7 @@ const QUIET: Span = Span::from_ms(50);
 struct Brief<'b, S: Station>(&'b Bench<'b, S>);
 
 impl<S: Station> Attend for Brief<'_, S> {
-    fn patience(&self) -> Span {
+    fn timeout(&self) -> Span {
         QUIET
     }
 

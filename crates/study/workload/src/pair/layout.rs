@@ -154,7 +154,7 @@ pub(crate) fn targets(spec: &CellSpec) -> u32 {
 
 /// Returns the timeout of a wait: 30 s more than all buffers take on the slowest device. On a busy machine
 /// the other side may not run for seconds; if it ends, this side is notified at once.
-pub(crate) fn patience(spec: &CellSpec) -> Span {
+pub(crate) fn timeout(spec: &CellSpec) -> Span {
     let p = &spec.params;
     if !p.traffic.transport.is_reliable() && spec.program == Program::Ping {
         return UNTIL_LOST;

@@ -26,7 +26,7 @@ pub(crate) struct Peer<'s, S> {
     pub(crate) station: &'s S,
     role: RoleId,
     /// How long one wait may last.
-    patience: Span,
+    timeout: Span,
     /// When the present run ends.
     pub(crate) limit: Limit,
     /// What it said while this side listened only for its failure.
@@ -42,7 +42,7 @@ impl<'s, S: Station> Peer<'s, S> {
                 Side::Active => PASSIVE,
                 Side::Passive => ACTIVE,
             },
-            patience: layout::patience(spec),
+            timeout: layout::timeout(spec),
             limit: Limit::default(),
             early: RefCell::default(),
         }
@@ -52,9 +52,9 @@ impl<'s, S: Station> Peer<'s, S> {
         Ok(self.station.send(self.role, &message.encode())?)
     }
 
-    pub(crate) fn hear(&self, expected: &'static str, patience: Span) -> Result<Message, Fault> {
+    pub(crate) fn hear(&self, expected: &'static str, timeout: Span) -> Result<Message, Fault> {
         let early = self.early.borrow_mut().pop_front();
-        early.map_or_else(|| self.receive(expected, patience), Ok)
+        early.map_or_else(|| self.receive(expected, timeout), Ok)
     }
 
     /// Waits for the message `expected`.
@@ -62,9 +62,9 @@ impl<'s, S: Station> Peer<'s, S> {
         &self,
         expected: &Message,
         what: &'static str,
-        patience: Span,
+        timeout: Span,
     ) -> Result<(), Fault> {
-        match self.hear(what, patience)? {
+        match self.hear(what, timeout)? {
             heard if heard == *expected => Ok(()),
             other => Err(other.unexpected(what)),
         }
@@ -105,8 +105,8 @@ impl<'s, S: Station> Peer<'s, S> {
         }
     }
 
-    fn receive(&self, expected: &'static str, patience: Span) -> Result<Message, Fault> {
-        let bytes = self.station.receive(self.role, patience)?;
+    fn receive(&self, expected: &'static str, timeout: Span) -> Result<Message, Fault> {
+        let bytes = self.station.receive(self.role, timeout)?;
         match Message::decode(&bytes, expected)? {
             Message::Abort { reason } => Err(Fault::Peer(reason)),
             message => Ok(message),
@@ -115,8 +115,8 @@ impl<'s, S: Station> Peer<'s, S> {
 }
 
 impl<S: Station> Attend for Peer<'_, S> {
-    fn patience(&self) -> Span {
-        self.patience
+    fn timeout(&self) -> Span {
+        self.timeout
     }
 
     fn look(&self, awaited: Awaited) -> Result<(), Fault> {

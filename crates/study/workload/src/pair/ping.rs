@@ -142,11 +142,8 @@ impl<'b, S: Station, H: PingSide> Rounds<'b, S, H> {
 fn or_lost(spec: &CellSpec, fault: Fault) -> Fault {
     let transport = spec.params.traffic.transport;
     match fault {
-        Fault::Wait(WaitError::TimedOut { patience, .. }) if !transport.is_reliable() => {
-            Fault::LostMessage {
-                transport,
-                patience,
-            }
+        Fault::Wait(WaitError::TimedOut { timeout, .. }) if !transport.is_reliable() => {
+            Fault::LostMessage { transport, timeout }
         }
         fault => fault,
     }
@@ -424,10 +421,8 @@ impl<S: Station> PingSide for PolledMemory<'_, S> {
         let bench = self.bench;
         let offset = bench.layout.last_byte(IN);
         let flag = Self::flag(self.taken + 1);
-        bench.attentively(Awaited::Message, |patience| {
-            let waited = bench
-                .station
-                .spin_memory(bench.mr(), offset, flag, patience);
+        bench.attentively(Awaited::Message, |timeout| {
+            let waited = bench.station.spin_memory(bench.mr(), offset, flag, timeout);
             waited.map_err(|error| bench.unless_a_send_failed(error))
         })?;
         self.taken += 1;

@@ -69,7 +69,7 @@ struct Session<'s, S: Station> {
     side: Side,
     phase: Phase,
     /// Timeout of a wait beyond the expected time.
-    patience: Span,
+    timeout: Span,
 }
 
 /// Parameters of a run.
@@ -108,7 +108,7 @@ impl<'s, S: Station> Session<'s, S> {
             spec,
             side,
             phase: Phase::SetUp,
-            patience: layout::patience(spec),
+            timeout: layout::timeout(spec),
         }
     }
 
@@ -133,7 +133,7 @@ impl<'s, S: Station> Session<'s, S> {
     /// Tells the other side what it must know, and hears the same.
     fn greet(&self, hello: Hello) -> Result<Hello, Fault> {
         self.peer.tell(Message::Hello(hello))?;
-        match self.peer.hear("a greeting", self.patience)? {
+        match self.peer.hear("a greeting", self.timeout)? {
             Message::Hello(hello) => Ok(hello),
             other => Err(other.unexpected("a greeting")),
         }
@@ -148,7 +148,7 @@ impl<'s, S: Station> Session<'s, S> {
     fn meet(&self) -> Result<(), Fault> {
         self.peer.tell(Message::Connected)?;
         self.peer
-            .hear_that(&Message::Connected, "a connected queue pair", self.patience)
+            .hear_that(&Message::Connected, "a connected queue pair", self.timeout)
     }
 
     // A failing side reports the reason before it destroys its objects, so that the other side gets the
@@ -342,7 +342,7 @@ impl<'s, S: Station> Session<'s, S> {
         };
         self.peer.tell(Message::Prepare { repetition, iters })?;
         self.peer
-            .hear_that(&Message::Ready, "readiness", self.patience)?;
+            .hear_that(&Message::Ready, "readiness", self.timeout)?;
         let before = self.station.cpu();
         // If both sides send, each sends all of its messages.
         let at_most = at_most.filter(|_| !self.spec.params.traffic.bidirectional);
@@ -354,7 +354,7 @@ impl<'s, S: Station> Session<'s, S> {
             iters,
             carried: part.carried(),
         })?;
-        match self.peer.hear("the end of a run", self.patience)? {
+        match self.peer.hear("the end of a run", self.timeout)? {
             Message::Done {
                 usage,
                 ran,
@@ -382,7 +382,7 @@ impl<'s, S: Station> Session<'s, S> {
         self.meet()?;
         let mut total = 0;
         loop {
-            match self.peer.hear("a run", self.patience)? {
+            match self.peer.hear("a run", self.timeout)? {
                 Message::Prepare { repetition, iters } => {
                     self.phase = match repetition {
                         0 => Phase::WarmUp,

@@ -18,7 +18,7 @@ use crate::pair::spec::CellSpec;
 use crate::payload::Pattern;
 
 /// How long connecting may take. The peer listens before it says where.
-const CONNECT_PATIENCE: Span = Span::from_secs(10);
+const CONNECT_TIMEOUT: Span = Span::from_secs(10);
 /// Ends a run of `blast`.
 const END: u8 = 1;
 /// The receiver of a `blast` of short messages takes as many at a time as fit into this number of bytes.
@@ -74,10 +74,10 @@ impl<'s, S: Station> Socket<'s, S> {
     ) -> Result<Line<'s, S>, Fault> {
         theirs.check(spec)?;
         let stream = match (&self.listener, theirs.listens_at) {
-            (Some(listener), _) => attentively(self.peer, Awaited::OwnRequest, |patience| {
-                self.streams.accept(listener, patience)
+            (Some(listener), _) => attentively(self.peer, Awaited::OwnRequest, |timeout| {
+                self.streams.accept(listener, timeout)
             })?,
-            (None, Some(at)) => self.streams.connect(at, CONNECT_PATIENCE)?,
+            (None, Some(at)) => self.streams.connect(at, CONNECT_TIMEOUT)?,
             (None, None) => {
                 let expected = "an address to connect to";
                 let found = "a greeting without one".to_owned();
@@ -130,8 +130,8 @@ impl<S: Station> Line<'_, S> {
     #[inline]
     fn send(&self, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
-            let sent = attentively(self.peer, Awaited::OwnRequest, |patience| {
-                (self.streams).send_some(&self.stream, bytes, self.how, patience)
+            let sent = attentively(self.peer, Awaited::OwnRequest, |timeout| {
+                (self.streams).send_some(&self.stream, bytes, self.how, timeout)
             })?;
             bytes = &bytes[sent..];
         }
@@ -140,8 +140,8 @@ impl<S: Station> Line<'_, S> {
 
     #[inline]
     fn receive_some(&self, into: &mut [u8]) -> Result<usize, Fault> {
-        attentively(self.peer, Awaited::Message, |patience| {
-            (self.streams).receive_some(&self.stream, into, self.how, patience)
+        attentively(self.peer, Awaited::Message, |timeout| {
+            (self.streams).receive_some(&self.stream, into, self.how, timeout)
         })
     }
 

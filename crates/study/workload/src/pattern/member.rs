@@ -393,7 +393,7 @@ fn take<S: Station>(
 struct Taker<'m, 's, S>(&'m Members<'s, S>);
 
 impl<S: Station> Attend for Taker<'_, '_, S> {
-    fn patience(&self) -> Span {
+    fn timeout(&self) -> Span {
         GRACE
     }
 

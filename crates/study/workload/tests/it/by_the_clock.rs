@@ -64,29 +64,29 @@ impl Station for Clocked {
         &self,
         cq: &SoftCq,
         into: &mut [WorkCompletion],
-        patience: Span,
+        timeout: Span,
     ) -> Result<usize, WaitError> {
-        self.station.spin(cq, into, patience)
+        self.station.spin(cq, into, timeout)
     }
     fn spin_memory(
         &self,
         mr: &SoftMr,
         offset: u64,
         value: u8,
-        patience: Span,
+        timeout: Span,
     ) -> Result<(), WaitError> {
-        self.station.spin_memory(mr, offset, value, patience)
+        self.station.spin_memory(mr, offset, value, timeout)
     }
     fn spin_on<R>(
         &self,
         mr: &SoftMr,
-        patience: Span,
+        timeout: Span,
         look: impl FnMut() -> Result<Option<R>, MemoryAccessError>,
     ) -> Result<R, WaitError> {
-        self.station.spin_on(mr, patience, look)
+        self.station.spin_on(mr, timeout, look)
     }
-    fn wait_event(&self, channel: &SoftChannel, patience: Span) -> Result<CqId, WaitError> {
-        self.station.wait_event(channel, patience)
+    fn wait_event(&self, channel: &SoftChannel, timeout: Span) -> Result<CqId, WaitError> {
+        self.station.wait_event(channel, timeout)
     }
     fn sleep(&self, span: Span) {
         self.station.sleep(span);
@@ -98,8 +98,8 @@ impl Station for Clocked {
         self.sent.set(self.sent.get() + 1);
         self.station.send(to, message)
     }
-    fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
-        self.station.receive(from, patience)
+    fn receive(&self, from: RoleId, timeout: Span) -> Result<Vec<u8>, OutOfBandError> {
+        self.station.receive(from, timeout)
     }
     fn streams(&self) -> &HostStation<SoftContext> {
         self.station.streams()

@@ -30,13 +30,13 @@ impl Failing {
 impl Guard for Failing {
     fn wait<R>(
         &self,
-        patience: Span,
+        timeout: Span,
         mut wait: impl FnMut(Span) -> Result<R, WaitError>,
     ) -> Result<R, WaitError> {
         let left = self.waits_left.get();
         self.waits_left.set(left.saturating_sub(1));
         if left > 0 {
-            return wait(patience);
+            return wait(timeout);
         }
         Err(WaitError::Poll(PollError::Device(
             "it fell asleep".to_owned(),

@@ -20,7 +20,7 @@ pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr
 
 /// How long output may still come after its program ended: a descendant that left the process
 /// group may hold the pipe open indefinitely.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The jobs that run. Each is known by the sender that has it killed.
 #[derive(Clone, Default)]
@@ -88,7 +88,7 @@ fn keep(
     // Descendants end with their program.
     kill(group);
     for _ in 0..2 {
-        let _ = drained.recv_timeout(DRAIN_PATIENCE);
+        let _ = drained.recv_timeout(DRAIN_TIMEOUT);
     }
     Ok(match (limit_reached, status.code(), status.signal()) {
         (true, _, _) => Ending::LimitReached,

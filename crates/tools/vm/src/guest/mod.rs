@@ -24,7 +24,7 @@ use jobs::Jobs;
 pub const INIT_NAME: &str = "init";
 
 /// How long the port may take to appear after its driver is loaded.
-const PORT_PATIENCE: Duration = Duration::from_secs(20);
+const PORT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Towards the harness; jobs share it.
 #[derive(Clone)]
@@ -100,14 +100,14 @@ fn serve() -> anyhow::Result<()> {
 }
 
 fn open_port() -> anyhow::Result<File> {
-    let deadline = Instant::now() + PORT_PATIENCE;
+    let deadline = Instant::now() + PORT_TIMEOUT;
     loop {
         if let Some(device) = find_port() {
             let opened = OpenOptions::new().read(true).write(true).open(&device);
             return opened.with_context(|| format!("cannot open {}", device.display()));
         }
         if Instant::now() > deadline {
-            bail!("no virtio-serial port named '{PORT}' within {PORT_PATIENCE:?}");
+            bail!("no virtio-serial port named '{PORT}' within {PORT_TIMEOUT:?}");
         }
         std::thread::sleep(Duration::from_millis(5));
     }

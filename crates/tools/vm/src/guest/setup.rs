@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use crate::protocol::{HOST_FILES, MODULES, PeerSetup, Setup};
 
 /// How long the RDMA device may take to be active with its IPv4 GID.
-const ACTIVE_PATIENCE: Duration = Duration::from_secs(20);
+const ACTIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// `IB_PORT_ACTIVE`, as sysfs prints it.
 const ACTIVE: &str = "4: ACTIVE";
 /// The last bytes before the IPv4 address in a GID that maps one.
@@ -120,7 +120,7 @@ fn tool(program: &str, args: &[&str]) -> anyhow::Result<()> {
 
 fn wait_until_active(device: &str) -> anyhow::Result<()> {
     let port = PathBuf::from(format!("/sys/class/infiniband/{device}/ports/1"));
-    let deadline = Instant::now() + ACTIVE_PATIENCE;
+    let deadline = Instant::now() + ACTIVE_TIMEOUT;
     loop {
         let state = fs::read_to_string(port.join("state")).unwrap_or_default();
         if state.trim() == ACTIVE && has_gid(&port) {
@@ -128,7 +128,7 @@ fn wait_until_active(device: &str) -> anyhow::Result<()> {
         }
         if Instant::now() > deadline {
             bail!(
-                "{device} was not active with a GID within {ACTIVE_PATIENCE:?}: its state is '{}'",
+                "{device} was not active with a GID within {ACTIVE_TIMEOUT:?}: its state is '{}'",
                 state.trim()
             );
         }

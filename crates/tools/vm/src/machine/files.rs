@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use super::{ANSWER_PATIENCE, KEPT_OUTPUT, Machine};
+use super::{ANSWER_TIMEOUT, KEPT_OUTPUT, Machine};
 use crate::error::{Error, io_error};
 use crate::protocol::{CHUNK, EntryKind, Event, Request, WriteHow};
 
@@ -21,7 +21,7 @@ impl Machine {
         loop {
             let (path, bytes) = (path.to_owned(), chunk.to_vec());
             let pending = self.ask(&Request::Write { path, how, bytes })?;
-            self.done(&pending, ANSWER_PATIENCE, "write a file")?;
+            self.done(&pending, ANSWER_TIMEOUT, "write a file")?;
             let Some(next) = chunks.next() else {
                 return Ok(());
             };
@@ -90,7 +90,7 @@ impl Machine {
         let path = path.to_owned();
         let pending = self.ask(&Request::Get { path })?;
         loop {
-            match self.receive(&pending.events, ANSWER_PATIENCE, "send a file")? {
+            match self.receive(&pending.events, ANSWER_TIMEOUT, "send a file")? {
                 Event::Done => return Ok(()),
                 Event::Failed(reason) => return Err(self.refused(reason)),
                 Event::Entry { path, kind, mode } => take(Part::Entry { path, kind, mode })?,

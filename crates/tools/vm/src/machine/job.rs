@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use adverb_units::Span;
 
 use super::routes::Pending;
-use super::{ANSWER_PATIENCE, KEPT_OUTPUT, Machine};
+use super::{ANSWER_TIMEOUT, KEPT_OUTPUT, Machine};
 use crate::error::Error;
 use crate::program::{Output, Program, Progress};
 use crate::protocol::{Ending, Event, Request, Run, Stream};
@@ -39,7 +39,7 @@ impl<'a> Job<'a> {
             limit_ms: limit.as_millis().try_into().unwrap_or(u64::MAX),
         };
         let pending = machine.ask(&Request::Run(run))?;
-        let deadline = Instant::now().checked_add(limit + Duration::from(ANSWER_PATIENCE));
+        let deadline = Instant::now().checked_add(limit + Duration::from(ANSWER_TIMEOUT));
         Ok(Job {
             machine,
             pending,
@@ -81,8 +81,8 @@ impl<'a> Job<'a> {
         });
         self.pending.events.recv_timeout(left).map_err(|e| match e {
             RecvTimeoutError::Timeout => {
-                let patience = self.limit + ANSWER_PATIENCE;
-                self.machine.hung("end a program", patience)
+                let timeout = self.limit + ANSWER_TIMEOUT;
+                self.machine.hung("end a program", timeout)
             }
             RecvTimeoutError::Disconnected => {
                 self.state.set(State::Over);

@@ -25,11 +25,11 @@ use routes::{Pending, Routes};
 
 /// How long a guest may take to boot, and to bring up its RDMA link: an emulated machine on a
 /// loaded host.
-const BOOT_PATIENCE: Span = Span::from_secs(90);
+const BOOT_TIMEOUT: Span = Span::from_secs(90);
 /// How long a guest may take to answer, beyond a program's own limit.
-const ANSWER_PATIENCE: Span = Span::from_secs(20);
+const ANSWER_TIMEOUT: Span = Span::from_secs(20);
 /// How long QEMU may take to be gone once the port was closed from its side.
-const END_PATIENCE: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// What is kept of each stream of a program that is run to its end.
 const KEPT_OUTPUT: Bytes = Bytes::mib(64);
 
@@ -53,7 +53,7 @@ impl Machine {
         let (qemu, port) = Qemu::start(hardware, &console)
             .map_err(io_error("cannot start", Path::new(crate::needs::QEMU)))?;
         let prepare = || -> std::io::Result<UnixStream> {
-            port.set_write_timeout(Some(ANSWER_PATIENCE.into()))?;
+            port.set_write_timeout(Some(ANSWER_TIMEOUT.into()))?;
             port.try_clone()
         };
         let reader = prepare().map_err(io_error("cannot use", Path::new("the port")))?;
@@ -71,14 +71,14 @@ impl Machine {
         };
         let greeting = machine.routes.events_of(JobId(0));
         thread::spawn(move || routes.follow(&reader));
-        machine.receive(&greeting, BOOT_PATIENCE, "boot")?;
+        machine.receive(&greeting, BOOT_TIMEOUT, "boot")?;
         Ok(machine)
     }
 
     /// Gives it its name, network and RDMA link.
     pub(crate) fn set_up(&self, setup: Setup) -> Result<(), Error> {
         let pending = self.ask(&Request::Setup(setup))?;
-        self.done(&pending, BOOT_PATIENCE, "bring up its RDMA link")
+        self.done(&pending, BOOT_TIMEOUT, "bring up its RDMA link")
     }
 
     /// Its host name.
@@ -123,9 +123,9 @@ impl Machine {
     /// their queue pairs' numbers over TCP.
     ///
     /// # Errors
-    /// [`Error::Hung`] if none does within `patience`; the machine is gone or does not answer.
-    pub fn wait_until_listening(&self, port: u16, patience: Span) -> Result<(), Error> {
-        let deadline = Instant::now().checked_add(patience.into());
+    /// [`Error::Hung`] if none does within `timeout`; the machine is gone or does not answer.
+    pub fn wait_until_listening(&self, port: u16, timeout: Span) -> Result<(), Error> {
+        let deadline = Instant::now().checked_add(timeout.into());
         loop {
             let mut tables = self.read_file("/proc/net/tcp")?;
             tables.extend(self.read_file("/proc/net/tcp6")?);
@@ -133,7 +133,7 @@ impl Machine {
                 return Ok(());
             }
             if deadline.is_some_and(|d| Instant::now() > d) {
-                return Err(self.hung("listen on a TCP port", patience));
+                return Err(self.hung("listen on a TCP port", timeout));
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -149,7 +149,7 @@ impl Machine {
     fn send(&self, job: JobId, request: &Request) -> Result<(), Error> {
         let port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
         write_frame(&*port, job, request).map_err(|error| match error.kind() {
-            std::io::ErrorKind::WouldBlock => self.hung("take a request", ANSWER_PATIENCE),
+            std::io::ErrorKind::WouldBlock => self.hung("take a request", ANSWER_TIMEOUT),
             std::io::ErrorKind::InvalidInput => self.refused(error.to_string()),
             _ => self.ended(),
         })
@@ -159,12 +159,12 @@ impl Machine {
     fn receive(
         &self,
         events: &Receiver<Event>,
-        patience: Span,
+        timeout: Span,
         what: &'static str,
     ) -> Result<Event, Error> {
-        match events.recv_timeout(patience.into()) {
+        match events.recv_timeout(timeout.into()) {
             Ok(event) => Ok(event),
-            Err(RecvTimeoutError::Timeout) => Err(self.hung(what, patience)),
+            Err(RecvTimeoutError::Timeout) => Err(self.hung(what, timeout)),
             Err(RecvTimeoutError::Disconnected) => Err(self.ended()),
         }
     }
@@ -184,11 +184,11 @@ impl Machine {
         }
     }
 
-    fn hung(&self, what: &'static str, patience: Span) -> Error {
+    fn hung(&self, what: &'static str, timeout: Span) -> Error {
         Error::Hung {
             machine: self.name.clone(),
             what,
-            patience,
+            timeout,
             console: self.console(),
         }
     }
@@ -209,7 +209,7 @@ impl Machine {
             return known.clone();
         }
         let mut qemu = self.qemu.lock().unwrap_or_else(PoisonError::into_inner);
-        let deadline = Instant::now() + END_PATIENCE;
+        let deadline = Instant::now() + END_TIMEOUT;
         while !qemu.has_ended() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));
         }

@@ -11,7 +11,7 @@ use crate::udp::packet::Remote;
 use crate::udp::rx_batch::RxBatch;
 
 /// How long to wait for packets of the loopback device.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn bound(at: &str) -> io::Result<Arc<RoceSocket>> {
     RoceSocket::bind(at.parse().unwrap()).map(Arc::new)
@@ -56,7 +56,7 @@ fn send(tx: &mut TxBatch, target: &Target, lengths: &[usize]) {
 /// Receives `count` packets; returns the first byte, the identification and the length without the ICRC of each.
 fn received(to: &RoceSocket, target: &Target, count: usize) -> Vec<(u8, u16, usize)> {
     let (mut received, mut rx) = (Vec::new(), RxBatch::default());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while received.len() < count {
         assert!(Instant::now() < deadline, "received: {received:?}");
         rx.fill(to);

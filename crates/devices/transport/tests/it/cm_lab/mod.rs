@@ -18,7 +18,7 @@ pub const SERVICE: ServiceId = ServiceId::of(PortSpace::Tcp, 7174);
 /// Time that a message takes.
 const FLIGHT: Span = Span::from_us(50);
 /// Virtual time after which a test gives up.
-const PATIENCE: Span = Span::from_secs(1000);
+const TIMEOUT: Span = Span::from_secs(1000);
 
 /// Delays with which a message arrives: one per copy.
 type Rule = Box<dyn FnMut(usize) -> Vec<Span>>;
@@ -136,7 +136,7 @@ impl Lab {
 
     /// Passes time until something happens at a host.
     pub fn next(&mut self, host: usize) -> Happened {
-        let end = self.now + PATIENCE;
+        let end = self.now + TIMEOUT;
         loop {
             if let Some(event) = self.hosts[host].poll_event() {
                 return self.name(event);

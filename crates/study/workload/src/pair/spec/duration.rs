@@ -72,7 +72,7 @@ impl CellSpec {
 
     /// Returns the timeout of the cell: far above its duration even on a busy machine. A side whose wait times
     /// out ends earlier and reports what it waited for.
-    pub fn patience(&self) -> Span {
+    pub fn timeout(&self) -> Span {
         const LEAST: Span = Span::from_secs(300);
         LEAST + self.longest()
     }
@@ -105,10 +105,10 @@ mod tests {
     use crate::pair::testing::{blast, ping};
 
     #[test]
-    fn patience_exceeds_what_was_asked_for() {
+    fn timeout_exceeds_what_was_asked_for() {
         let length = Length::Duration(Span::from_secs(100));
         let long = ping(Opcode::Send, |p| p.length = length);
-        assert!(long.patience() > Span::from_secs(200));
+        assert!(long.timeout() > Span::from_secs(200));
     }
 
     /// A study's cell: four buffers, 90 ms.
