@@ -155,7 +155,7 @@ fn without_tun_or_namespaces_the_reason_is_named() {
     match ended.code {
         Some(77) => not_run("degen without namespaces", &ended.talk),
         _ => {
-            assert_snapshot!(ended.failed(1), @"error: cannot make network namespaces: No space left on device (os error 28); run as root, or allow user namespaces (sysctl user.max_user_namespaces, user.max_net_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)")
+            assert_snapshot!(ended.failed(1), @"error: cannot make network namespaces: No space left on device (os error 28); run as root, or allow user namespaces (sysctl user.max_user_namespaces, user.max_net_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)");
         }
     }
 }

@@ -75,8 +75,14 @@ fn a_path_that_does_nothing_changes_nothing() {
         spec.params.buffers = 8;
         let without = run("cx3", &spec);
         assert_eq!(
-            on_path.metrics.messages_per_s.map(|rate| rate.per_second()),
-            without.metrics.messages_per_s.map(|rate| rate.per_second())
+            on_path
+                .metrics
+                .messages_per_s
+                .map(adverb_units::MessageRate::per_second),
+            without
+                .metrics
+                .messages_per_s
+                .map(adverb_units::MessageRate::per_second)
         );
     }
 }
