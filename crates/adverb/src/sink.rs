@@ -78,14 +78,10 @@ impl<T> Sink<T> {
         Ok(Sink {
             table,
             format,
-            swept: swept(
-                &points
-                    .iter()
-                    .map(flat)
-                    .collect::<Vec<_>>()
-                    .iter()
-                    .collect::<Vec<_>>(),
-            ),
+            swept: {
+                let points: Vec<Values> = points.iter().map(flat_injected).collect();
+                swept(&points.iter().collect::<Vec<_>>())
+            },
             has_header: false,
             label: args.label.clone(),
             limits: args.limits,
@@ -208,15 +204,25 @@ impl<T: Table> Sink<T> {
     }
 }
 
-/// Returns the parameters with each of the faults that are injected as one of its own: `loss`, `delay_ns`.
+/// Returns the parameters with each of the faults as one of its own: `loss`, `delay_ns`.
 fn flat(params: &Values) -> Values {
+    flat_with(params, |_, _| true)
+}
+
+/// The same with the faults that are injected.
+fn flat_injected(params: &Values) -> Values {
+    flat_with(params, |name, value| {
+        name != "seed" && value.as_f64() != Some(0.0)
+    })
+}
+
+fn flat_with(params: &Values, is_wanted: impl Fn(&str, &Value) -> bool) -> Values {
     let mut flat = params.clone();
     if let Some(Value::Object(faults)) = flat.shift_remove("impairment") {
-        let is_injected = |name: &str, value: &Value| name != "seed" && value.as_f64() != Some(0.0);
         flat.extend(
             faults
                 .into_iter()
-                .filter(|(name, value)| is_injected(name, value)),
+                .filter(|(name, value)| is_wanted(name, value)),
         );
     }
     flat
