@@ -19,8 +19,8 @@ use super::value::{count, duration, word_of};
 ///   compute  of the computation alone
 ///   ratio    compute / total: 1 if communication is hidden completely
 ///
-/// On soft@ADDR the NIC's work is done by CPUs of the two hosts, so that less overlaps
-/// than with a NIC.
+/// On soft@ADDR the NIC's work is done by CPUs of the two hosts, so that less
+/// overlaps than with a NIC.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -57,8 +57,8 @@ pub(crate) struct OverlapArgs {
 /// The client fetches --size bytes, again and again. The server computes for
 /// --response-delay before it answers, as if it were busy with other work.
 ///
-///   read  the client READs: the server's CPU, which computes all the time, takes no
-///         part in it
+///   read  the client READs: the server's CPU, which computes all the time, takes
+///         no part in it
 ///   send  the client SENDs a request of 16 B; the server answers by a SEND
 ///   tcp   the same over sockets
 ///
@@ -96,15 +96,17 @@ pub(crate) struct FetchArgs {
 
 /// Measure how much of a server's CPU its clients' messages take
 ///
-/// The server executes a computation of fixed length, first alone, then while --clients
-/// stream messages to it. One thread computes, and takes what has arrived after each
-/// millisecond: SENDs and new receives, or what the sockets hold. WRITEs need none of it.
+/// The server executes a computation of fixed length, first alone, then while
+/// --clients stream messages to it. One thread computes, and takes what has arrived
+/// after each millisecond: SENDs and new receives, or what the sockets hold. WRITEs
+/// need none of it.
 ///
 ///   alone     time of the computation without messages
 ///   loaded    time of the computation while messages arrive
 ///   slowdown  loaded / alone: 1 if the messages take no CPU
 ///
-/// On soft@ADDR the NIC's work is done by the server's CPU: WRITEs take some of it, too.
+/// On soft@ADDR the NIC's work is done by the server's CPU: WRITEs take some of it,
+/// too.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -113,7 +115,7 @@ Examples:
   adverb interference --clients 1                   WRITEs
   adverb interference --by send --clients 1 --size 16K
   adverb interference --device model:ammasso_gige --clients 40 --size 16K
-  adverb interference --device model:ammasso_gige --clients 40 --by tcp --size 1K..64K"
+  adverb interference --device model:ammasso_gige --by tcp --size 1K..64K"
 )]
 pub(crate) struct InterferenceArgs {
     /// How clients send: write, send or tcp (kernel TCP; on a model) [default: write; tcp on --device tcp]
@@ -149,14 +151,14 @@ pub(crate) struct InterferenceArgs {
 /// Two peers send each other messages in turn. The time of a message is half of a
 /// round.
 ///
-///   write        rendezvous: START, the receiver's reply with an address, the data by
-///                WRITE, FIN (four messages)
-///   read         rendezvous: START with the sender's address, the data by READ, FIN
-///                (three)
-///   prearranged  the data by WRITE to a buffer that the peers have agreed on, FIN, and
-///                a credit (three)
-///   eager        copied to registered slots of 4 KiB, sent by SEND, copied again, and a
-///                credit for every eighth
+///   write        rendezvous: START, the receiver's reply with an address, the data
+///                by WRITE, FIN (four messages)
+///   read         rendezvous: START with the sender's address, the data by READ,
+///                FIN (three)
+///   prearranged  the data by WRITE to a buffer that the peers have agreed on, FIN,
+///                and a credit (three)
+///   eager        copied to registered slots of 4 KiB, sent by SEND, copied again,
+///                and a credit for every eighth
 ///   sockets      kernel TCP
 ///
 /// Every byte is checked, and the number of messages.

@@ -120,5 +120,5 @@ fn missing_records_and_unknown_claims_are_named() {
     assert_snapshot!(refused("claims nowhere", 1), @"error: folder nowhere does not exist: name one that `adverb study` wrote");
     let kv = "sequencer --device model:cx5 --clients 2 --duration 1ms --out s";
     place.run(kv).ok();
-    assert_snapshot!(refused("claims s", 2), @"error: s: records of sequencer, which no claim of macarthur or russell is about: name a folder that `adverb study` wrote for it");
+    assert_snapshot!(refused("claims s", 2), @"error: s: records of sequencer, which no claim of macarthur, russell or wan is about: name a folder that `adverb study` wrote for it");
 }
