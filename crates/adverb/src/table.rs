@@ -218,6 +218,11 @@ fn retransmission(params: &Params) -> String {
     timeout.into_iter().chain(retries).collect()
 }
 
+/// Formats a ratio with two decimal places.
+pub(crate) fn two_places(value: f64) -> String {
+    format!("{value:.2}")
+}
+
 /// Formats nanoseconds with a unit.
 pub(crate) fn ns(ns: f64) -> String {
     Span::from_ns_f64(ns).to_string()

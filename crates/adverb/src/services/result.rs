@@ -42,7 +42,7 @@ impl Table for Rows {
         vec![vec![
             record.metric("requests").map(|n| n.to_string()),
             rate.map(|rate| rate.to_string()),
-            record.metric("batch_mean").map(|mean| format!("{mean:.2}")),
+            record.metric("batch_mean").map(crate::table::two_places),
             latency("mean"),
             latency("sd"),
             latency("p50"),

@@ -7,7 +7,6 @@ use adverb_patterns::{By, Job, Task, Wan};
 use adverb_results::{Record, Word};
 use adverb_units::{Bytes, Span};
 use anyhow::Result;
-use serde_json::json;
 
 use super::start::{Setting, measure_as};
 use super::words::counted;
@@ -34,17 +33,13 @@ pub(crate) fn overlap(points: &[OverlapArgs]) -> Result<()> {
             (args.size, args.iters),
             &args.on,
         )?;
-        let params = json!({
-            "by": by.word(), "size_bytes": args.size, "compute_ns": compute.as_ns_f64(),
-            "iters": args.iters,
-        });
         let title = format!(
             "{} exchanges of {} by {}, computation of {compute}",
             args.iters,
             args.size,
             name(by)
         );
-        Ok(JobCell::new("overlap", &params, title, Job::Wan(program)))
+        Ok(cell_of(program, title))
     };
     let longest = points
         .iter()
@@ -61,17 +56,13 @@ pub(crate) fn fetch(points: &[FetchArgs]) -> Result<()> {
         let response_delay = args.response_delay;
         let task = Task::Fetch { by, response_delay };
         let program = wan(task, (args.size, args.iters), &args.on)?;
-        let params = json!({
-            "by": by.word(), "size_bytes": args.size,
-            "response_delay_ns": response_delay.as_ns_f64(), "iters": args.iters,
-        });
         let title = format!(
             "{} fetches of {} by {}, response delay of {response_delay}",
             args.iters,
             args.size,
             name(by)
         );
-        Ok(JobCell::new("fetch", &params, title, Job::Wan(program)))
+        Ok(cell_of(program, title))
     };
     let longest = points
         .iter()
@@ -112,10 +103,6 @@ pub(crate) fn interference(points: &[InterferenceArgs]) -> Result<()> {
             machines,
         };
         let program = wan(task, (args.size, args.iters), &args.on)?;
-        let params = json!({
-            "by": by.word(), "size_bytes": args.size, "clients": args.clients,
-            "machines": machines, "compute_ns": args.compute.as_ns_f64(), "iters": args.iters,
-        });
         let title = format!(
             "computation of {}, {} with messages of {} by {}",
             args.compute,
@@ -123,12 +110,7 @@ pub(crate) fn interference(points: &[InterferenceArgs]) -> Result<()> {
             args.size,
             name(by)
         );
-        Ok(JobCell::new(
-            "interference",
-            &params,
-            title,
-            Job::Wan(program),
-        ))
+        Ok(cell_of(program, title))
     };
     let longest = points
         .iter()
@@ -155,9 +137,6 @@ pub(crate) fn rendezvous(points: &[RendezvousArgs]) -> Result<()> {
         )?;
         let task = Task::Rendezvous { protocol };
         let program = wan(task, (args.size, args.iters), &args.on)?;
-        let params = json!({
-            "protocol": protocol.word(), "size_bytes": args.size, "iters": args.iters,
-        });
         let title = format!(
             "{} rounds with messages of {}, {}",
             args.iters,
@@ -170,12 +149,7 @@ pub(crate) fn rendezvous(points: &[RendezvousArgs]) -> Result<()> {
                 Protocol::Sockets => "sockets",
             }
         );
-        Ok(JobCell::new(
-            "rendezvous",
-            &params,
-            title,
-            Job::Wan(program),
-        ))
+        Ok(cell_of(program, title))
     };
     let cells = points.iter().map(cell);
     run(cells, (&points[0].on, None), &RENDEZVOUS)
@@ -193,6 +167,11 @@ fn wan(task: Task, (size, iters): (Bytes, u32), on: &TargetArgs) -> Result<Wan> 
         iters,
         path,
     })
+}
+
+fn cell_of(program: Wan, title: String) -> JobCell {
+    let (name, params) = program.parameters();
+    JobCell::new(name, &params, title, Job::Wan(program))
 }
 
 fn check_time(flag: &str, given: Span) -> Result<(), Usage> {
@@ -262,7 +241,7 @@ const OVERLAP: [Column; 5] = [
     Column("p99", "latency_ns.p99", table::ns),
     Column("comm", "communication_ns.p50", table::ns),
     Column("compute", "computation_ns.p50", table::ns),
-    Column("ratio", "overlap_ratio", two_places),
+    Column("ratio", "overlap_ratio", table::two_places),
 ];
 
 const FETCH: [Column; 4] = [
@@ -275,7 +254,7 @@ const FETCH: [Column; 4] = [
 const INTERFERENCE: [Column; 5] = [
     Column("alone", "computation_ns.p50", table::ns),
     Column("loaded", "loaded_computation_ns.p50", table::ns),
-    Column("slowdown", "slowdown", two_places),
+    Column("slowdown", "slowdown", table::two_places),
     Column("messages/s", "messages_per_s", count),
     Column("MB/s", "bytes_per_s", megabytes),
 ];
@@ -285,12 +264,8 @@ const RENDEZVOUS: [Column; 5] = [
     Column("p50", "one_way_ns.p50", table::ns),
     Column("p99", "one_way_ns.p99", table::ns),
     Column("max", "one_way_ns.max", table::ns),
-    Column("requests", "requests_per_transfer", two_places),
+    Column("requests", "requests_per_transfer", table::two_places),
 ];
-
-fn two_places(value: f64) -> String {
-    format!("{value:.2}")
-}
 
 fn count(value: f64) -> String {
     format!("{value:.0}")

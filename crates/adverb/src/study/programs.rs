@@ -129,18 +129,14 @@ struct Rows;
 /// Formats a metric.
 type Show = fn(f64) -> String;
 
-/// The metrics that figures show, of which a record has one or two.
+/// The metrics that figures show. A record has one or two of them.
 const SHOWN: [(&str, Show); 5] = [
     ("one_way_ns.p50", table::ns),
-    ("overlap_ratio", two_places),
-    ("slowdown", two_places),
+    ("overlap_ratio", table::two_places),
+    ("slowdown", table::two_places),
     ("communication_ns.p50", table::ns),
     ("latency_ns.p50", table::ns),
 ];
-
-fn two_places(value: f64) -> String {
-    format!("{value:.2}")
-}
 
 impl Table for Rows {
     fn title(&self, record: &Record) -> String {

@@ -72,7 +72,7 @@ const NARROWEST: f64 = 34.0;
 /// Width of a letter.
 const LETTER: f64 = 6.1;
 
-/// Style in addition to that of the plots.
+/// Style in addition to the plots' own.
 const STYLE: &str = "
 .bar { fill-opacity: .85; } .parallel { fill-opacity: .28; } .words { fill: var(--paper); font-size: 10.5px; pointer-events: none; }
 .handover { fill: none; stroke: var(--soft); stroke-width: 1; stroke-opacity: .7; }

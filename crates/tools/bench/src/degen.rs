@@ -160,7 +160,7 @@ fn chained<T: Send>(
     })
 }
 
-/// Datagrams of which the median delay is measured.
+/// Number of datagrams whose median delay is measured.
 const PINGS: u32 = 300;
 
 /// Median one-way time of a datagram that waits for none before it.

@@ -309,7 +309,7 @@ impl<'a> RecvRing<'a> {
     /// Requester: prefetches the slot at `position` for writing.
     ///
     /// The owner has written the slot, so without this a message costs two transfers of its cache line: one to read the
-    /// request, and one to write the completion. `_mm_prefetch` is no help: it becomes this instruction only for
+    /// request, and one to write the completion. `_mm_prefetch` does not help: it becomes this instruction only for
     /// CPUs that are named when compiling.
     #[inline]
     pub fn prefetch(&self, position: u64) {

@@ -2,10 +2,10 @@
 
 use adverb_patterns::rendezvous::Protocol;
 use adverb_patterns::{By, Task, Wan};
-use adverb_results::{Impairment, Word};
+use adverb_results::Impairment;
 use adverb_units::{Bytes, Span};
 use adverb_verbs::PathOptions;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::figures::{
     FETCH, INTERFERENCE, LAN, LATENCY, OVERLAP, OVERLAP_DELAYED, PROGRESS, RENDEZVOUS,
@@ -241,7 +241,7 @@ impl Draft {
             point.figures.extend(new);
             return;
         }
-        let (program, params) = described(&job);
+        let (program, params) = job.parameters();
         self.points.push(Point {
             program,
             params,
@@ -253,37 +253,6 @@ impl Draft {
 
 const fn overlap(by: By, compute: Span) -> Task {
     Task::Overlap { by, compute }
-}
-
-/// Returns the program of a job and its parameters, as `adverb` has them.
-fn described(job: &Wan) -> (&'static str, Value) {
-    let (program, mut params) = match job.task {
-        Task::Overlap { by, compute } => {
-            let params = json!({ "by": by.word(), "compute_ns": compute.as_ns_f64() });
-            ("overlap", params)
-        }
-        Task::Fetch { by, response_delay } => {
-            let delay = response_delay.as_ns_f64();
-            let params = json!({ "by": by.word(), "response_delay_ns": delay });
-            ("fetch", params)
-        }
-        Task::Interference {
-            by,
-            compute,
-            clients,
-            machines,
-        } => {
-            let params = json!({
-                "by": by.word(), "compute_ns": compute.as_ns_f64(), "clients": clients,
-                "machines": machines,
-            });
-            ("interference", params)
-        }
-        Task::Rendezvous { protocol } => ("rendezvous", json!({ "protocol": protocol.word() })),
-    };
-    params["size_bytes"] = json!(job.size);
-    params["iters"] = job.iters.into();
-    (program, params)
 }
 
 #[cfg(test)]

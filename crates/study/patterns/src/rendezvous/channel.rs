@@ -3,10 +3,10 @@
 use adverb_verbs::{Level, PathOptions, RemoteAddress, Rkey, RoleId, Station, Work};
 use adverb_workload::attend::Members;
 use adverb_workload::error::Fault;
-use adverb_workload::streams::{StreamOf, receive_all, send_all};
+use adverb_workload::streams::{receive_all, send_all};
 
 use super::Protocol;
-use crate::wan::{End, Traffic, accept, connect, last_byte};
+use crate::wan::{End, Traffic, Way, accept, connect, last_byte};
 
 /// Length of a record: address, length, key, and the last byte, which is polled.
 const RECORD: u64 = 32;
@@ -54,12 +54,6 @@ enum Kind {
 struct Said {
     address: RemoteAddress,
     length: u32,
-}
-
-/// How messages are moved.
-enum Way<'m, S: Station> {
-    Verbs(Box<End<'m, S>>),
-    Stream(StreamOf<S>),
 }
 
 /// One end of a channel between two members of a program. See the [module](super) for who owns which buffer.
@@ -137,10 +131,7 @@ impl<'m, S: Station> Channel<'m, S> {
 
     /// Returns the requests posted so far.
     pub fn traffic(&self) -> Traffic {
-        match &self.way {
-            Way::Verbs(end) => end.traffic(),
-            Way::Stream(_) => Traffic::default(),
-        }
+        self.way.traffic()
     }
 
     fn is_copied(&self) -> bool {

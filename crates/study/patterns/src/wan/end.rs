@@ -17,7 +17,7 @@ use crate::{Link, Member, Part, Pattern, Transport};
 /// The name of each send request. Receives have the numbers of their link and slot.
 const REQUEST: WrId = WrId(u64::MAX);
 
-/// Requests that a role has posted, each of which is a message on the wire.
+/// Requests that a role has posted. Each is a message on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// RDMA WRITEs.

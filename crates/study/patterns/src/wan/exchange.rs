@@ -9,11 +9,11 @@ use adverb_units::Span;
 use adverb_verbs::{PathOptions, RoleId, Station};
 use adverb_workload::attend::Members;
 use adverb_workload::error::Fault;
-use adverb_workload::streams::{StreamOf, receive_all, send_all};
+use adverb_workload::streams::{receive_all, send_all};
 
 use super::content::{check, last_byte, message};
 use super::end::{End, Traffic};
-use super::{By, DONE, WanTally, streams};
+use super::{By, DONE, WanTally, Way, streams};
 
 const CLIENT: RoleId = RoleId(0);
 const SERVER: RoleId = RoleId(1);
@@ -105,12 +105,6 @@ impl Exchange {
     }
 }
 
-/// How messages are sent.
-enum Way<'m, S: Station> {
-    Verbs(Box<End<'m, S>>),
-    Stream(StreamOf<S>),
-}
-
 /// One side of an exchange.
 struct Side<'m, S: Station> {
     exchange: Exchange,
@@ -124,10 +118,7 @@ struct Side<'m, S: Station> {
 
 impl<S: Station> Side<'_, S> {
     fn traffic(&self) -> Traffic {
-        match &self.way {
-            Way::Verbs(end) => end.traffic(),
-            Way::Stream(_) => Traffic::default(),
-        }
+        self.way.traffic()
     }
 
     /// Posts the first receives, or stores what READs bring.

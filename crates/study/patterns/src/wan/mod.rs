@@ -16,6 +16,7 @@ use adverb_workload::attend::Members;
 use adverb_workload::error::Fault;
 use adverb_workload::{Role, RoleLoad};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::rendezvous::Protocol;
 pub(crate) use content::last_byte;
@@ -23,7 +24,7 @@ pub(crate) use end::End;
 pub use end::Traffic;
 use exchange::Exchange;
 use interference::Interference;
-pub(crate) use streams::{accept, connect};
+pub(crate) use streams::{Way, accept, connect};
 
 /// The message of a member at its end.
 const DONE: &[u8] = b"done";
@@ -147,6 +148,45 @@ impl Wan {
                 by == By::Tcp
             }
             Task::Rendezvous { protocol } => protocol == Protocol::Sockets,
+        }
+    }
+
+    /// Returns the program's name and its parameters, as records have them.
+    pub fn parameters(&self) -> (&'static str, Value) {
+        let (size, iters) = (self.size, self.iters);
+        match self.task {
+            Task::Overlap { by, compute } => {
+                let compute = compute.as_ns_f64();
+                let params = json!({
+                    "by": by.word(), "size_bytes": size, "compute_ns": compute, "iters": iters,
+                });
+                ("overlap", params)
+            }
+            Task::Fetch { by, response_delay } => {
+                let delay = response_delay.as_ns_f64();
+                let params = json!({
+                    "by": by.word(), "size_bytes": size, "response_delay_ns": delay, "iters": iters,
+                });
+                ("fetch", params)
+            }
+            Task::Interference {
+                by,
+                compute,
+                clients,
+                machines,
+            } => {
+                let params = json!({
+                    "by": by.word(), "size_bytes": size, "clients": clients, "machines": machines,
+                    "compute_ns": compute.as_ns_f64(), "iters": iters,
+                });
+                ("interference", params)
+            }
+            Task::Rendezvous { protocol } => {
+                let params = json!({
+                    "protocol": protocol.word(), "size_bytes": size, "iters": iters,
+                });
+                ("rendezvous", params)
+            }
         }
     }
 

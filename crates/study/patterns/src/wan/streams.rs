@@ -1,4 +1,4 @@
-//! Connections of TCP between two members.
+//! How messages pass between two members: connections of TCP, or queue pairs.
 
 use adverb_units::Span;
 use adverb_verbs::{RoleId, Station, Streams};
@@ -7,8 +7,26 @@ use adverb_workload::error::Fault;
 use adverb_workload::pattern::wiring::{receive, send};
 use adverb_workload::streams::StreamOf;
 
+use super::end::{End, Traffic};
+
 /// Timeout for connecting: the peer listens before it sends its address.
 const TIMEOUT: Span = Span::from_secs(10);
+
+/// How messages are sent.
+pub(crate) enum Way<'m, S: Station> {
+    Verbs(Box<End<'m, S>>),
+    Stream(StreamOf<S>),
+}
+
+impl<S: Station> Way<'_, S> {
+    /// Returns the requests posted so far.
+    pub(crate) fn traffic(&self) -> Traffic {
+        match self {
+            Way::Verbs(end) => end.traffic(),
+            Way::Stream(_) => Traffic::default(),
+        }
+    }
+}
 
 /// Connects to a member that accepts.
 pub(crate) fn connect<S: Station>(
