@@ -3,12 +3,12 @@
 use std::io::Write;
 
 use adverb_measure::{Ending, Folder, render};
-use adverb_results::{Outcome, Record, Values, Writer, swept, word};
+use adverb_results::{Outcome, Probability, Record, Values, Writer, swept, word};
 use anyhow::bail;
 use serde_json::Value;
 
 use crate::args::{Format, LimitArgs, OutArgs};
-use crate::{hosts, terminal};
+use crate::{hosts, table, terminal};
 
 /// How the records of a program are printed.
 pub(crate) trait Table {
@@ -186,15 +186,17 @@ impl<T: Table> Sink<T> {
     }
 
     fn header(&self) -> String {
-        let swept = self.swept.iter().map(|name| pad(name, width(name)));
+        let swept = self.swept.iter();
+        let swept = swept.map(|name| pad(without_unit(name), width(name)));
         let columns = self.table.columns().into_iter();
         let columns = columns.map(|(name, width)| pad(name, width));
         swept.chain(columns).collect::<Vec<_>>().join("  ")
     }
 
     fn row(&self, record: &Record, values: Vec<Option<String>>) -> String {
+        let params = flat(&record.params);
         let swept = self.swept.iter().map(|name| {
-            let value = word(flat(&record.params).get(name));
+            let value = params.get(name).and_then(|value| shown(name, value));
             pad(value.as_deref().unwrap_or("-"), width(name))
         });
         let columns = self.table.columns().into_iter();
@@ -228,8 +230,26 @@ fn flat_with(params: &Values, is_wanted: impl Fn(&str, &Value) -> bool) -> Value
     flat
 }
 
+/// Parameters that are shares of packets.
+const SHARES: [&str; 4] = ["loss", "duplicate", "reorder", "corrupt"];
+
+/// Returns a parameter's value with its unit: a share in percent, and a time whose name ends with `_ns`.
+fn shown(name: &str, value: &Value) -> Option<String> {
+    if name != without_unit(name) {
+        return value.as_f64().map(table::ns);
+    }
+    match serde_json::from_value(value.clone()) {
+        Ok(share) if SHARES.contains(&name) => Some(Probability::to_string(&share)),
+        _ => word(Some(value)),
+    }
+}
+
+fn without_unit(name: &str) -> &str {
+    name.strip_suffix("_ns").unwrap_or(name)
+}
+
 fn width(name: &str) -> usize {
-    name.len().max(7)
+    without_unit(name).len().max(7)
 }
 
 /// Right-aligned.

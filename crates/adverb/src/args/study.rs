@@ -36,6 +36,7 @@ Examples:
   adverb study --study wan --device model:ammasso_gige    RDMA and TCP in a WAN
   adverb study --only fig1,rank-rtt         only the cells of two figures
   adverb study --only loss --device soft@127.0.0.1    what lost packets cost
+  adverb study --only path --device model:cx3         what a long path costs
   adverb study --profile full --out full    all sizes: about half an hour
   adverb study --resume --out full          continue where it was interrupted
   adverb study --peer nodeb --out two       with nodeb (`adverb serve` there)

@@ -98,6 +98,7 @@ fn planned(
             true => &LinkRate::ALL,
             false => &meta.rates,
         },
+        sockets: at.is_model(),
     };
     let plan = |only: &[FigureId]| Plan::study(meta.profile, only, limits).with_path(meta.path);
     let wanted = plan(asked);

@@ -34,6 +34,7 @@ fn cells_of(figure: &str) -> [usize; 3] {
         port: &info.port,
         no_faults: None,
         rates: &LinkRate::ALL,
+        sockets: device.starts_with("model:"),
     };
     let only = [figure.parse().unwrap()];
     let profiles = [Profile::Quick, Profile::Paper, Profile::Full];

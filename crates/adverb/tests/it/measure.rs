@@ -171,14 +171,14 @@ fn options_of_the_path_are_recorded_and_swept() {
     let rows: Vec<Vec<&str>> = table
         .lines()
         .skip(1)
-        .map(|line| line.split_whitespace().take(2).collect())
+        .map(|line| line.split_whitespace().take(3).collect())
         .collect();
     let expected = [
-        ["retry_cnt", "loss"],
-        ["5", "0.0"],
-        ["7", "0.0"],
-        ["5", "0.01"],
-        ["7", "0.01"],
+        ["retry_cnt", "loss", "size"],
+        ["5", "0", "%"],
+        ["7", "0", "%"],
+        ["5", "1", "%"],
+        ["7", "1", "%"],
     ];
     assert_eq!(rows, expected);
     let record = &place.run(&format!("{args} --json")).ok().json()[0];

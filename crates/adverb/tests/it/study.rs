@@ -82,7 +82,7 @@ fn the_experiments_are_listed_with_title_source_and_figures() {
     for line in [
         "A performance study to guide RDMA programming decisions (P. MacArthur and R. D. Russell, HPCC 2012)",
         "  fig6      Signaling every request, or fewer",
-        "What lost packets cost",
+        "What a long or lossy path costs",
         "  loss      What loss costs: goodput and ping by share of packets lost",
     ] {
         assert!(listed.lines().any(|l| l == line), "{line}: {listed}");

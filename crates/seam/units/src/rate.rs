@@ -58,6 +58,15 @@ impl Throughput {
 pub struct BitRate(NonZeroU64);
 
 impl BitRate {
+    /// Returns `n` Gbit/s.
+    ///
+    /// # Panics
+    /// `n` is 0, or more than fits.
+    pub const fn gbit(n: u64) -> Self {
+        let bits = NonZeroU64::new(n * 1_000_000_000);
+        BitRate(bits.expect("a rate is not 0"))
+    }
+
     /// Returns it in bits per second.
     pub const fn get(self) -> u64 {
         self.0.get()

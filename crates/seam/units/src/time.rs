@@ -225,8 +225,11 @@ pub struct ParseSpanError {
 impl FromStr for Span {
     type Err = ParseSpanError;
 
-    /// Reads `2s`, `1.5ms`, `20us`, `20µs`, `100ns`, `10ps`.
+    /// Reads `2s`, `1.5ms`, `20us`, `20µs`, `100ns`, `10ps`, and `0`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "0" {
+            return Ok(Span::ZERO);
+        }
         let refuse = || ParseSpanError {
             text: text.to_owned(),
         };

@@ -5,8 +5,8 @@
 //! and a line in [`EXPERIMENTS`]; see CONTRIBUTING.md. Cells run the programs of [`adverb_workload::pair`].
 
 mod ledger;
-mod loss;
 mod macarthur_russell;
+mod path;
 mod plan;
 mod tutorial;
 pub mod wan;
@@ -28,7 +28,7 @@ pub use plan::{Limits, Plan, Ports, Profile, Unfilled};
 pub static EXPERIMENTS: [Experiment; 3] = [
     macarthur_russell::EXPERIMENT,
     tutorial::EXPERIMENT,
-    loss::EXPERIMENT,
+    path::EXPERIMENT,
 ];
 
 /// One experiment: which cells fill which figures, and what they show.
@@ -253,12 +253,12 @@ mod tests {
         let message = "fig9".parse::<FigureId>().unwrap_err().to_string();
         assert_eq!(
             message,
-            "invalid figure 'fig9': choose from fig1, fig2, fig3, fig4, fig5, fig6, table1, fig7, fig8, rank-rtt, rank-cpu, latency, loss (a letter names a panel: fig1a)"
+            "invalid figure 'fig9': choose from fig1, fig2, fig3, fig4, fig5, fig6, table1, fig7, fig8, rank-rtt, rank-cpu, latency, loss, path (a letter names a panel: fig1a)"
         );
         let message = "lan".parse::<StudyId>().unwrap_err().to_string();
         assert_eq!(
             message,
-            "invalid study 'lan': choose from macarthur, russell, loss, wan"
+            "invalid study 'lan': choose from macarthur, russell, path, wan"
         );
     }
 }

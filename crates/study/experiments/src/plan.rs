@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use adverb_results::{Completion, Program};
+use adverb_results::{Completion, Program, Transport};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{DeviceCaps, LinkRate, PathOptions, PortCaps};
 
@@ -75,6 +75,8 @@ pub struct Limits<'a> {
     pub no_faults: Option<&'a str>,
     /// Speeds of links that are compared.
     pub rates: &'a [LinkRate],
+    /// Whether the two sides have TCP sockets on the same path.
+    pub sockets: bool,
 }
 
 /// A study's cells, in the order in which they run.
@@ -262,6 +264,11 @@ impl Draft<'_> {
             Program::Ping => CellSpec::ping(params),
             Program::Blast => CellSpec::blast(params),
         };
+        if cell.params.traffic.transport == Transport::Tcp && !self.limits.sockets {
+            let why = || "TCP: the device has no sockets".to_owned();
+            self.refusal.get_or_insert_with(why);
+            return;
+        }
         let is_shown = self.panels.is_empty() || self.panels.iter().any(|shows| shows(&cell));
         if !is_shown {
             return;

@@ -502,4 +502,9 @@ fn a_claim_is_judged_by_records_of_any_program() {
     assert_eq!(judged(&records), expected);
     records[2].metrics = records[0].metrics.clone();
     assert_eq!(judged(&records)[0].1, Answer::Fails);
+    // Records of bad paths were taken for claims that name none.
+    let delayed = json!({ "loss": 0.0, "seed": 1, "delay_ns": 1e7 });
+    let (params, name) = (&mut records[2].params, "impairment".to_owned());
+    params.insert(name, delayed);
+    assert_eq!(judged(&records)[0].1, Answer::NotMeasured);
 }

@@ -27,6 +27,7 @@ fn without_faults(only: &[FigureId]) -> Plan {
         port: &port(),
         no_faults: Some("it sends no packets"),
         rates: &LinkRate::ALL,
+        sockets: false,
     };
     Plan::study(Profile::Quick, only, limits)
 }
@@ -40,7 +41,7 @@ fn paper_caps() -> DeviceCaps {
 }
 
 /// Cells of figures and panels in the profiles quick, paper and full on that device.
-const CELLS: [(&str, [usize; 3]); 20] = [
+const CELLS: [(&str, [usize; 3]); 21] = [
     // 11 sizes (10 of them inline) by 2 operations and 2 ways of waiting.
     ("fig1", [44, 84, 148]),
     ("fig1b", [44, 84, 148]),
@@ -69,6 +70,8 @@ const CELLS: [(&str, [usize; 3]); 20] = [
     ("rank-rtt", [18, 18, 18]),
     ("latency", [18, 18, 18]),
     ("loss", [45, 45, 45]),
+    // Windows by 4 delays; 4 losses by 2 delays, 2 windows and TCP, and a ping of each; 3 queues by 3 windows and TCP.
+    ("path", [60, 76, 76]),
 ];
 
 #[test]
@@ -134,6 +137,7 @@ fn speeds_are_those_that_the_port_has() {
             port: &port,
             no_faults: None,
             rates,
+            sockets: false,
         };
         Plan::study(Profile::Paper, &[id("fig7")], limits)
     };
@@ -172,7 +176,7 @@ fn a_study_has_its_figures() {
         "fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "table1", "fig7", "fig8",
     ];
     assert_eq!(own, all);
-    assert!(study.has(id("fig6c")) && !study.has(id("loss")));
+    assert!(study.has(id("fig6c")) && !study.has(id("path")));
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn a_chapter_names_its_source_and_is_left_out_without_records() {
         let source = format!("<p class=\"about\">Repeats {}.</p>", experiment.source);
         assert!(whole.contains(&head), "{head}");
         assert_eq!(whole.contains(&source), !experiment.source.is_empty());
-        assert_eq!(lossy.contains(&head), experiment.id == "loss", "{head}");
+        assert_eq!(lossy.contains(&head), experiment.id == "path", "{head}");
     }
 }
 

@@ -38,17 +38,20 @@ struct Metric {
 
 /// The value of a parameter that a record must not have.
 const NONE: &str = "none";
+/// The parameter that a record has if its path injects faults or delays.
+const IMPAIRMENT: &str = "impairment";
 
 impl Metric {
     fn takes(&self, record: &Record) -> bool {
-        let has = |(name, asked): (&String, &Value)| {
-            let found = record.params.get(name).filter(|value| !value.is_null());
-            match asked.as_str() {
-                Some(NONE) => found.is_none(),
-                _ => found == Some(asked),
-            }
+        let found = |name: &str| record.params.get(name).filter(|value| !value.is_null());
+        let has = |(name, asked): (&String, &Value)| match asked.as_str() {
+            Some(NONE) => found(name).is_none(),
+            _ => found(name) == Some(asked),
         };
-        record.program == self.program && record.is_ok() && self.params.iter().all(has)
+        // What is claimed without naming a path is not claimed for a bad one.
+        let is_plain = found(IMPAIRMENT).is_none() || self.params.contains_key(IMPAIRMENT);
+        let is_of_program = record.program == self.program && is_plain;
+        is_of_program && record.is_ok() && self.params.iter().all(has)
     }
 
     /// Returns the metric in the records of a device. Where a parameter names TCP, which the device does not have, the

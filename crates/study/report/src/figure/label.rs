@@ -1,6 +1,6 @@
 //! What a series is called and how it is drawn: the choices of a panel's declaration.
 
-use adverb_results::{Completion, LinkRate, Opcode, PairRecord, Posting, Signaling};
+use adverb_results::{Completion, LinkRate, Opcode, PairRecord, Posting, Signaling, Transport};
 
 use adverb_units::Span;
 
@@ -168,6 +168,38 @@ pub fn by_timeout(record: &PairRecord) -> Label {
         short: String::new(),
         name,
         style: None,
+    }
+}
+
+/// One series for each delay of the path.
+pub fn by_delay(record: &PairRecord) -> Label {
+    let delay = record.params.impairment.unwrap_or_default().delay;
+    Label {
+        order: delay.as_ns(),
+        name: format!("{delay} each way"),
+        short: delay.to_string(),
+        style: None,
+    }
+}
+
+/// One series for each number of messages in flight on RC, and one for TCP.
+pub fn by_window_or_tcp(record: &PairRecord) -> Label {
+    let buffers = record.params.buffers;
+    let (order, name) = match record.params.traffic.transport {
+        Transport::Tcp => (0, "kernel TCP".to_owned()),
+        transport => (
+            u32::BITS - buffers.leading_zeros(),
+            format!(
+                "{}, {buffers} in flight",
+                transport.to_string().to_uppercase()
+            ),
+        ),
+    };
+    Label {
+        order: order.into(),
+        short: String::new(),
+        name,
+        style: Some(by_order(order.div_ceil(2) as usize)),
     }
 }
 

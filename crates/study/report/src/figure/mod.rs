@@ -363,6 +363,10 @@ fn point(spec: &PanelSpec, cell: Cell<'_>) -> Option<Point> {
             let loss = cell.params().impairment?.loss;
             (loss.get(), format!("loss {loss}"))
         }
+        X::Queue => {
+            let queue = cell.params().impairment?.queue?;
+            (f64::from(queue), format!("queue of {queue} packets"))
+        }
         X::Percentile | X::Parameter | X::Time => return None,
     };
     (x > 0.0 || matches!(spec.x, X::Loss)).then(|| Point {

@@ -77,6 +77,8 @@ pub enum X {
     Percentile,
     /// A parameter that a sweep varies.
     Parameter,
+    /// Packets that the path queues, at most.
+    Queue,
     /// A parameter that is a time in nanoseconds.
     Time,
 }

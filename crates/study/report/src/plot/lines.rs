@@ -98,6 +98,7 @@ fn x_name(axis: X) -> &'static str {
         X::Size => "message size (bytes)",
         X::Buffers => "buffers",
         X::Loss => "share of packets lost",
+        X::Queue => "packets that the path queues",
         X::Percentile => "percentile of messages",
         X::Parameter => "value",
         X::Time => "time",

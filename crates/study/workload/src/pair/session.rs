@@ -209,7 +209,7 @@ impl<'s, S: Station> Session<'s, S> {
             Length::Duration(all) => {
                 let longest = all.max(LONGEST_CELL) / u64::from(p.repetitions);
                 let affordable = least.min(iters_in(longest, mean));
-                iters_in(all / u64::from(p.repetitions), mean).max(affordable)
+                iters_in(self.spec.repetition(all), mean).max(affordable)
             }
         };
         for repetition in 1..=p.repetitions {
@@ -217,7 +217,7 @@ impl<'s, S: Station> Session<'s, S> {
             samples.push(match p.length {
                 Length::Iters(_) => self.run(part, Run::of(iters), Some(&mut sampler))?,
                 Length::Duration(all) => {
-                    let wanted = all / u64::from(p.repetitions);
+                    let wanted = self.spec.repetition(all);
                     self.repetition(part, (wanted, iters), &mut sampler)?
                 }
             });
@@ -280,7 +280,10 @@ impl<'s, S: Station> Session<'s, S> {
             }
             (Length::Iters(n), None) => (WARM_UP.1, (n / WARM_UP_SHARE).max(1)),
             (Length::Duration(all), None) => {
-                ((all / WARM_UP_SHARE).clamp(WARM_UP.0, WARM_UP.1), u64::MAX)
+                let budget = (all / WARM_UP_SHARE).clamp(WARM_UP.0, WARM_UP.1);
+                // A quarter is a long run.
+                let two_round_trips = self.spec.round_trip_delay() * 8;
+                (budget.max(two_round_trips), u64::MAX)
             }
         };
         self.warm_up_until(part, (budget, most))
@@ -293,8 +296,10 @@ impl<'s, S: Station> Session<'s, S> {
         part: &mut dyn Part,
         (budget, most): (Span, u64),
     ) -> Result<WarmUp, Fault> {
-        // With packet loss, short runs without a loss do not predict the time of longer ones.
+        // With packet loss, short runs without a loss do not predict the time of longer ones, and single messages
+        // that wait for a retransmission do not predict that of a window.
         let impaired = self.spec.params.path.impairment.is_some();
+        let window = u64::from(self.spec.params.in_flight());
         let growth = if impaired { 4 } else { 64 };
         let (mut total, mut iters, mut elapsed) = (0, 1, Span::ZERO);
         let mut long_before: Option<Span> = None;
@@ -311,7 +316,7 @@ impl<'s, S: Station> Session<'s, S> {
                 true => elapsed / total,
                 false => run.elapsed / run.sent().max(1),
             };
-            let is_long = run.elapsed >= budget / 4;
+            let is_long = run.elapsed >= budget / 4 && (!impaired || total >= window);
             if (is_long && (impaired || long_before.is_some())) || total >= most {
                 let before = long_before.filter(|_| !impaired);
                 let mean = Some(before.map_or(mean, |before| before.min(mean)));
@@ -319,7 +324,8 @@ impl<'s, S: Station> Session<'s, S> {
             }
             long_before = is_long.then_some(mean);
             if !is_long {
-                iters = iters_in(budget / 2, mean).min(iters * growth);
+                let least = if impaired { window } else { 0 };
+                iters = iters_in(budget / 2, mean).max(least).min(iters * growth);
             }
             iters = iters.min(most - total).max(1);
         }

@@ -197,6 +197,7 @@ pub(crate) fn plan(profile: Profile, only: &[FigureId], caps: &DeviceCaps) -> Pl
         port: &port(),
         no_faults: None,
         rates: &LinkRate::ALL,
+        sockets: true,
     };
     Plan::study(profile, only, limits)
 }

@@ -13,6 +13,9 @@ pub(crate) const WARM_UP_SHARE: u64 = 10;
 const LEAST_MESSAGES: u64 = 16;
 /// ... and at least this many per buffer.
 const LEAST_PER_BUFFER: u64 = 4;
+/// Minimum round trips of the path's delay in a repetition: with fewer, a stream fills and drains the path most of the
+/// time.
+const LEAST_ROUND_TRIPS: u64 = 20;
 /// Maximum duration of a cell that is prolonged for these minimums.
 pub(crate) const LONGEST_CELL: Span = Span::from_secs(60);
 
@@ -26,7 +29,20 @@ impl CellSpec {
         }
     }
 
-    /// Returns the messages or rounds of all repetitions, if each takes `message`.
+    /// Returns what the path's delay adds to a round trip.
+    pub(crate) fn round_trip_delay(&self) -> Span {
+        let impairment = self.params.path.impairment.unwrap_or_default();
+        impairment.delay * 2
+    }
+
+    /// Returns the duration of a repetition of a cell whose repetitions together take `all`.
+    pub(crate) fn repetition(&self, all: Span) -> Span {
+        let wanted = all / u64::from(self.params.repetitions);
+        wanted.max(self.round_trip_delay() * LEAST_ROUND_TRIPS)
+    }
+
+    /// Returns the messages or rounds of all repetitions, if each takes `message` and the path has no delay, or what is in
+    /// flight during a round trip on a path with one.
     fn messages(&self, message: Span) -> u64 {
         let p = &self.params;
         let repetitions = u64::from(p.repetitions);
@@ -35,7 +51,12 @@ impl CellSpec {
             Length::Duration(all) => {
                 let times = |span: Span| span.as_ps() / message.as_ps().max(1);
                 let affordable = times(all.max(LONGEST_CELL)).max(repetitions);
-                times(all).max((self.least() * repetitions).min(affordable))
+                let wanted = self.repetition(all);
+                let round_trips = wanted.as_ps().checked_div(self.round_trip_delay().as_ps());
+                let on_the_path =
+                    round_trips.map_or(u64::MAX, |trips| trips * u64::from(p.in_flight()));
+                let timed = times(wanted).min(on_the_path) * repetitions;
+                timed.max((self.least() * repetitions).min(affordable))
             }
         }
     }
@@ -51,8 +72,14 @@ impl CellSpec {
         let measured = message * self.messages(message);
         let warm_up = (measured / WARM_UP_SHARE).clamp(WARM_UP.0, WARM_UP.1);
         let memory = MEMORY_PER_BYTE * p.size.get() * u64::from(p.in_flight());
+        let on_the_path = match p.length {
+            Length::Duration(all) if self.round_trip_delay() > Span::ZERO => {
+                self.repetition(all) * u64::from(p.repetitions)
+            }
+            _ => self.round_trip_delay(),
+        };
         // The warm-up has two runs at least, of one message at least.
-        START_UP + memory + warm_up.max(message * 2) + measured
+        START_UP + memory + warm_up.max(message * 2) + measured.max(on_the_path)
     }
 
     /// Estimates the time that it takes to simulate the cell. It grows with the number of messages and packets, because
@@ -90,7 +117,7 @@ impl CellSpec {
         let message = (PER_MESSAGE + PER_BYTE * p.size.get()) * directions;
         let repetitions = u64::from(p.repetitions);
         let measured = match p.length {
-            Length::Duration(all) => all * 4 + message * repetitions,
+            Length::Duration(all) => (self.repetition(all) * 4 + message) * repetitions,
             Length::Iters(n) => message * n * repetitions,
         };
         measured + message * p.warmup.unwrap_or(0)
@@ -99,7 +126,7 @@ impl CellSpec {
 
 #[cfg(test)]
 mod tests {
-    use adverb_results::Opcode;
+    use adverb_results::{Impairment, Opcode};
 
     use super::*;
     use crate::pair::testing::{blast, ping};
@@ -128,6 +155,24 @@ mod tests {
         let mut most = of_size(Bytes::mib(256));
         (most.params.buffers, most.params.repetitions) = (256, 5);
         assert!(most.estimate() < LONGEST_CELL * 4, "{}", most.estimate());
+    }
+
+    /// On a path of 100 ms a stream was measured while it filled and drained the path.
+    #[test]
+    fn a_cell_on_a_long_path_lasts_twenty_round_trips() {
+        let delay = Span::from_ms(100);
+        let mut cell = of_size(Bytes::kib(64));
+        let short = cell.simulation();
+        cell.params.path.impairment = Some(Impairment {
+            delay,
+            ..Impairment::default()
+        });
+        let all = Span::from_ms(90);
+        assert_eq!(cell.repetition(all), delay * 2 * LEAST_ROUND_TRIPS);
+        assert!(cell.estimate() > delay * 2 * LEAST_ROUND_TRIPS);
+        assert!(cell.timeout() > Span::from_secs(310));
+        // Four messages in a round trip.
+        assert!(cell.simulation() < short, "{}", cell.simulation());
     }
 
     #[test]
