@@ -12,6 +12,9 @@ use serde_json::json;
 use crate::args::{Format, ModelCommand, ModelListArgs, ModelShowArgs};
 use crate::terminal;
 
+/// Columns of a preset's name in a list.
+const NAME: usize = 22;
+
 /// Runs one of its commands.
 pub(crate) fn run(command: &ModelCommand) -> anyhow::Result<ExitCode> {
     match command {
@@ -26,15 +29,17 @@ pub(crate) fn run(command: &ModelCommand) -> anyhow::Result<ExitCode> {
 fn list(args: &ModelListArgs) -> anyhow::Result<()> {
     let mut out = terminal::stdout();
     if args.format == Format::Text {
-        write_nics(&mut out)?;
-        for hardware in Hardware::all().filter(|hardware| !hardware.is_nic()) {
-            write_line(&mut out, &hardware.name, &hardware)?;
+        for hardware in Hardware::all() {
+            write_line(&mut out, &hardware)?;
+            writeln!(out, "{:NAME$}{}", "", hardware.support())?;
         }
         return Ok(());
     }
-    for Hardware { name, preset, .. } in Hardware::all() {
+    for hardware in Hardware::all() {
+        let Hardware { name, preset, .. } = &hardware;
         let (kind, summary) = (preset.kind.name(), &preset.summary);
-        let line = json!({ "name": name, "kind": kind, "summary": summary });
+        let support = support(&hardware);
+        let line = json!({ "name": name, "kind": kind, "summary": summary, "support": support });
         writeln!(out, "{line}")?;
     }
     Ok(())
@@ -43,13 +48,18 @@ fn list(args: &ModelListArgs) -> anyhow::Result<()> {
 /// Lists the NIC presets that come with Adverb, one per line.
 pub(crate) fn write_nics(out: &mut impl Write) -> anyhow::Result<()> {
     for hardware in Hardware::all().filter(Hardware::is_nic) {
-        write_line(out, &format!("model:{}", hardware.name), &hardware)?;
+        write_line(out, &hardware)?;
     }
     Ok(())
 }
 
-fn write_line(out: &mut impl Write, name: &str, hardware: &Hardware) -> anyhow::Result<()> {
-    Ok(writeln!(out, "{name:<22}{}", hardware.preset.summary)?)
+/// Writes its name, as `--device` takes it if it is a NIC, and what it is.
+fn write_line(out: &mut impl Write, hardware: &Hardware) -> anyhow::Result<()> {
+    let name = match hardware.is_nic() {
+        true => hardware.reference().to_string(),
+        false => hardware.name.clone(),
+    };
+    Ok(writeln!(out, "{name:<NAME$}{}", hardware.preset.summary)?)
 }
 
 fn show(args: &ModelShowArgs) -> anyhow::Result<()> {
@@ -66,6 +76,7 @@ fn show(args: &ModelShowArgs) -> anyhow::Result<()> {
         writeln!(out, "{}", hardware.name)?;
     }
     writeln!(out, "{}", preset.summary)?;
+    writeln!(out, "support: {}", hardware.support())?;
     writeln!(out, "kind = {}", preset.kind.name())?;
     if hardware.is_nic() {
         writeln!(out, "driver = {}", preset.driver.name())?;
@@ -104,9 +115,20 @@ fn as_json(hardware: &Hardware) -> serde_json::Value {
         "name": hardware.name,
         "kind": preset.kind.name(),
         "summary": preset.summary,
+        "support": support(hardware),
         "driver": of_nic(preset.driver.name().to_owned()),
         "link_layer": of_nic(preset.link_layer.to_string()),
         "parameters": parameters.collect::<Vec<_>>(),
+    })
+}
+
+fn support(hardware: &Hardware) -> serde_json::Value {
+    let support = hardware.support();
+    json!({
+        "values": support.values,
+        "fitted": support.fitted,
+        "typical_percent": support.typical_percent,
+        "worst_percent": support.worst_percent,
     })
 }
 

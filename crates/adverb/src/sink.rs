@@ -1,7 +1,9 @@
 //! Output of the records of a measuring command: rows or objects on stdout, and a folder if one was named.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
+use adverb_launch::SUPPORT;
 use adverb_measure::{Ending, Folder, render};
 use adverb_results::{Outcome, Probability, Record, Values, Writer, swept, word};
 use anyhow::bail;
@@ -40,6 +42,8 @@ pub(crate) struct Sink<T> {
     /// Points outside the limits.
     missed: usize,
     folder: Option<RecordFolder>,
+    /// What supports the predictions in the table.
+    support: BTreeSet<String>,
 }
 
 /// An open folder of records.
@@ -87,6 +91,7 @@ impl<T> Sink<T> {
             limits: args.limits,
             missed: 0,
             folder: folder.transpose()?,
+            support: BTreeSet::new(),
         })
     }
 
@@ -140,6 +145,7 @@ impl<T> Sink<T> {
             Err(_) => Ending::Cut,
         };
         let missed = self.missed;
+        self.support.iter().for_each(|line| terminal::say(line));
         // The error of the measurement matters more than one of the report.
         let closed = self.close(ending);
         measured.and(closed)?;
@@ -175,6 +181,10 @@ impl<T: Table> Sink<T> {
         if !std::mem::replace(&mut self.has_header, true) {
             writeln!(out, "{}", self.table.title(&record))?;
             writeln!(out, "{}", self.header())?;
+        }
+        if let Some(support) = record.provenance.active.device.get(SUPPORT) {
+            let line = format!("{} is a model: {support}", record.device);
+            self.support.insert(line);
         }
         for values in self.table.rows(&record) {
             writeln!(out, "{}", self.row(&record, values))?;

@@ -200,6 +200,12 @@ pub(crate) struct ValidateArgs {
     #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format(), conflicts_with = "worst")]
     pub(crate) format: Format,
 
+    /// Print how far the predictions of each preset are from published values, as CSV
+    ///
+    /// `model list` and records of models repeat it.
+    #[arg(long, conflicts_with_all = ["headlines", "worst", "json"])]
+    pub(crate) support: bool,
+
     /// Describe the columns of such a file and the programs, and predict nothing
     #[arg(long, conflicts_with_all = ["data", "only", "headlines", "worst", "svg", "json"])]
     pub(crate) columns: bool,

@@ -70,6 +70,9 @@ fn read(files: &[PathBuf]) -> anyhow::Result<Data> {
 
 fn print(args: &ValidateArgs, report: &Report) -> anyhow::Result<()> {
     let mut out = terminal::stdout();
+    if args.support {
+        return Ok(write!(out, "{}", report.support_csv())?);
+    }
     if args.format == Format::Json {
         return Ok(report.write_json(&mut out)?);
     }

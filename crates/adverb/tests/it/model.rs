@@ -192,9 +192,14 @@ fn a_wrong_preset_file_is_refused_with_name_value_and_line() {
 }
 
 #[test]
-fn presets_are_listed_in_a_line_each() {
+fn presets_are_listed_with_what_supports_them() {
     let place = Place::new();
     let list = place.run("model list").ok().out;
+    let of_support = |line: &&str| line.starts_with(' ');
+    let list: String = list
+        .split_inclusive('\n')
+        .filter(|l| !of_support(l))
+        .collect();
     let names = place.run("model list --json").ok().json();
     assert_eq!(list.lines().count(), names.len());
     let devices = place.run("devices").ok().out;
@@ -244,6 +249,29 @@ fn no_verbs_run_on_a_bare_device() {
         text.contains("\ndevice.issue_ns = ") && !text.contains("nic."),
         "{text}"
     );
+}
+
+/// Compares all rows: about 40 s of one core.
+#[test]
+fn the_list_says_what_validation_prints_of_each_preset() {
+    let place = Place::new();
+    let table = include_str!("../../../model/hwmodel/presets/support.csv");
+    let printed = place.run("model validate --support").ok().out;
+    assert_eq!(
+        printed, table,
+        "if the model has changed: adverb model validate --support >presets/support.csv"
+    );
+    let list = place.run("model list").ok().out;
+    let supported = "1 published value, 30 % off";
+    assert!(
+        list.contains(&format!("\n{:22}{supported}\n", "")),
+        "{list}"
+    );
+    let ended = place
+        .run("ping --op send --iters 50 --device model:cx5")
+        .ok();
+    let talk = format!("model:cx5 is a model: {supported}\n");
+    assert_eq!(ended.talk, talk);
 }
 
 #[test]

@@ -36,6 +36,6 @@ pub use ids::MachineId;
 pub use objects::{
     ModelAh, ModelChannel, ModelContext, ModelCq, ModelMr, ModelPd, ModelQp, ModelSrq,
 };
-pub use preset::{Driver, EntryProblem, Kind, Preset, PresetError, names};
+pub use preset::{Driver, EntryProblem, Kind, Preset, PresetError, Support, names};
 pub use station::ModelStation;
 pub use streams::{ModelListener, ModelStream};

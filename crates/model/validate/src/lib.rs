@@ -43,6 +43,7 @@ mod report;
 mod row;
 mod run;
 mod score;
+mod support;
 mod text;
 mod words;
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use adverb_hwmodel::params::Field;
-use adverb_hwmodel::{Cluster, Kind, Placement, Preset, names};
+use adverb_hwmodel::{Cluster, Kind, Placement, Preset, Support, names};
 use adverb_results::{DeviceKind, DeviceRef};
 use adverb_sim::{Budget, Seed};
 use adverb_verbs::{Context, DeviceCaps, LinkRate, PortCaps, PortNum, Station};
@@ -16,6 +16,8 @@ use anyhow::{Context as _, anyhow, bail};
 
 /// Seed of a model's random numbers.
 const SEED: Seed = Seed(0);
+/// The detail of a record with what supports its prediction ([`Hardware::support`]).
+pub const SUPPORT: &str = "support";
 /// File name extension of presets.
 const EXTENSION: &str = ".toml";
 
@@ -156,10 +158,16 @@ impl Hardware {
             ("driver".to_owned(), self.preset.driver.name().to_owned()),
             ("seed".to_owned(), SEED.0.to_string()),
             ("link layer".to_owned(), self.preset.link_layer.to_string()),
+            (SUPPORT.to_owned(), self.support().to_string()),
         ];
         let changed = self.changed.iter();
         details.extend(changed.map(|(path, value)| ((*path).to_owned(), value.to_string())));
         details
+    }
+
+    /// Returns how well published values support its predictions. Those of the base preset do not support a changed one.
+    pub fn support(&self) -> Support {
+        Support::of(&self.name)
     }
 
     /// Returns a cluster of `machines` with this hardware, with their buffers in the cache.

@@ -42,7 +42,7 @@ pub use catalog::{Catalog, Details, Entry};
 pub use control::{HostPort, Peer, PeerAddress, Ranks, Welcome};
 pub use device::{DeviceChoice, SoftAddress, TcpAddress};
 pub use event::{Event, Log};
-pub use hardware::{Hardware, Limits, PresetChoice};
+pub use hardware::{Hardware, Limits, PresetChoice, SUPPORT};
 pub use info::DeviceInfo;
 pub use interrupt::{Interrupt, report_file_size_limit};
 pub use place::{Pinning, Placement, place};

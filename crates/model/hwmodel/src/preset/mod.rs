@@ -14,6 +14,7 @@
 mod error;
 pub(crate) mod kind;
 mod reader;
+mod support;
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,7 @@ use toml_edit::ImDocument;
 pub use self::error::{EntryProblem, PresetError};
 pub use self::kind::{Driver, Kind};
 use self::reader::Reader;
+pub use self::support::Support;
 use crate::params::{FIELDS, Field, Params};
 
 /// The hardware of a model.
