@@ -167,6 +167,8 @@ fn an_unknown_preset_gets_the_near_one() {
     );
     let run = place.run("model show cx33");
     assert!(run.refused(2).contains("did you mean cx3?"));
+    let run = place.run("model show connectx9");
+    assert_snapshot!(run.refused(2), @"error: <PRESET>: there is no preset 'connectx9'; did you mean connect_ib? The newest are cx5_skylake, cx5 and cx4_nurdma; for other hardware write a file that extends one (docs/model.md)");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::params::FIELDS;
 #[non_exhaustive]
 pub enum PresetError {
     /// No preset of this name comes with Adverb.
-    #[error("there is no preset '{0}'{near}", near = near_or_all(.0))]
+    #[error("there is no preset '{0}'{near} The newest are {NEWEST}; for other hardware write a file that extends one (docs/model.md)", near = near_or_all(.0))]
     Unknown(String),
     /// An entry of a file is invalid.
     #[error("{file}:{line}: {problem}")]
@@ -55,10 +55,13 @@ pub enum EntryProblem {
     },
 }
 
-/// The most similar preset, or else all presets.
+/// The presets of the newest NICs.
+const NEWEST: &str = "cx5_skylake, cx5 and cx4_nurdma";
+
+/// The most similar preset, or else where all are.
 fn near_or_all(name: &str) -> String {
     match closest(name, names()) {
-        none if none.is_empty() => format!("; presets: {}", names().join(", ")),
+        none if none.is_empty() => "; `adverb model list` prints all.".to_owned(),
         near => near,
     }
 }
