@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::onesided::{OneSided, run_onesided};
 use crate::rpc::{Counter, Rpc, RpcPart, run_rpc};
+use crate::store::{Store, run_store};
 use crate::tally::ServiceTally;
 use crate::wan::{Wan, WanTally, run_wan};
 
@@ -32,6 +33,8 @@ pub enum Job {
     Multicast(Multicast),
     /// A program of the study of RDMA in a WAN.
     Wan(Wan),
+    /// A store and its clients.
+    Store(Store),
 }
 
 impl Job {
@@ -45,6 +48,7 @@ impl Job {
             Job::Connect(connect) => &connect.path,
             Job::Multicast(multicast) => &multicast.path,
             Job::Wan(wan) => &wan.path,
+            Job::Store(store) => &store.path,
         }
     }
 
@@ -62,7 +66,7 @@ pub enum JobReport {
     Pair(Option<Box<CellResult>>),
     /// Results of a member of a pattern.
     Member(Tally),
-    /// Results of a server core, an owner or a client.
+    /// Results of a server core, an owner, a store or a client.
     Service(ServiceTally),
     /// Times of a role of `connect`.
     Connect(ConnectTally),
@@ -89,6 +93,7 @@ impl Program for Job {
             Job::Connect(connect) => connect.roles(),
             Job::Multicast(multicast) => multicast.roles(),
             Job::Wan(wan) => wan.roles(),
+            Job::Store(store) => store_roles(store),
         }
     }
 
@@ -122,6 +127,9 @@ impl Program for Job {
             Job::Wan(wan) => run_wan(station, wan, role)
                 .map(JobReport::Wan)
                 .map_err(named),
+            Job::Store(store) => run_store(station, store, role)
+                .map(JobReport::Service)
+                .map_err(named),
         }
     }
 
@@ -134,6 +142,7 @@ impl Program for Job {
                 rpc.check()
             }
             Job::OneSided(program, _) => program.check(),
+            Job::Store(store) => store.check(),
             Job::Connect(connect) => return connect.check(caps),
             Job::Multicast(multicast) => return multicast.check(caps),
             Job::Wan(wan) => return wan.check(caps),
@@ -150,6 +159,7 @@ impl Program for Job {
             Job::Connect(connect) => connect.memory(role),
             Job::Multicast(multicast) => multicast.memory(role),
             Job::Wan(wan) => wan.memory(role),
+            Job::Store(store) => store.memory(role),
         }
     }
 
@@ -169,7 +179,7 @@ impl Program for Job {
         match self {
             // Multicast joins its groups through it.
             Job::Pair(_) | Job::Connect(_) | Job::Multicast(_) => None,
-            Job::Pattern(..) | Job::OneSided(..) | Job::Wan(_) => {
+            Job::Pattern(..) | Job::OneSided(..) | Job::Wan(_) | Job::Store(_) => {
                 Some("its queue pairs are connected by hand")
             }
             Job::Rpc(..) => Some("its queue pairs are UC and UD"),
@@ -180,6 +190,7 @@ impl Program for Job {
     fn home(&self) -> u32 {
         match self {
             Job::Pair(_) | Job::Pattern(..) | Job::Connect(_) => 0,
+            Job::Store(store) => u32::from(store.server.is_none()),
             Job::Rpc(..) | Job::OneSided(..) => 1,
             Job::Multicast(multicast) => multicast.home,
             Job::Wan(wan) => wan.home(),
@@ -278,6 +289,19 @@ fn onesided_roles(program: &OneSided) -> Vec<Role> {
             process: number,
             load,
         }
+    });
+    roles.collect()
+}
+
+fn store_roles(store: &Store) -> Vec<Role> {
+    let roles = (0..store.members()).map(|number| Role {
+        name: match store.client(RoleId(number)) {
+            None => "server".to_owned(),
+            Some(client) => format!("client {client}"),
+        },
+        host: store.machine(RoleId(number)),
+        process: number,
+        load: RoleLoad::Busy,
     });
     roles.collect()
 }

@@ -6,6 +6,7 @@ mod onesided;
 mod outcome;
 pub mod rendezvous;
 mod rpc;
+pub mod store;
 mod tally;
 mod wan;
 

@@ -13,6 +13,7 @@ use crate::checked::NumberSet;
 use crate::job::{Job, JobReport};
 use crate::onesided::{OneSided, Puts, Remote};
 use crate::rpc::{Rpc, Service};
+use crate::store::Store;
 use crate::tally::ServiceTally;
 
 /// Metrics of a run, and of each of its roles.
@@ -118,6 +119,7 @@ impl Job {
         match self {
             Job::Rpc(rpc, _) => served(rpc, &services.collect::<Vec<_>>()),
             Job::OneSided(program, _) => onesided(program, &services.collect::<Vec<_>>()),
+            Job::Store(store) => Ok(stored(store, &services.collect::<Vec<_>>())),
             Job::Pattern(pattern, _) => Ok(pattern_outcome(pattern, &members.collect::<Vec<_>>())),
             Job::Connect(connect) => {
                 let tallies = reports.iter().filter_map(|report| match report {
@@ -274,6 +276,26 @@ fn onesided(program: &OneSided, tallies: &[&ServiceTally]) -> Result<Outcome, Ou
         metrics: metrics(&seen, rate, None, &checked),
         roles: roles.collect(),
     })
+}
+
+fn stored(store: &Store, tallies: &[&ServiceTally]) -> Outcome {
+    let (servers, clients) = tallies.split_at(tallies.len() - store.clients as usize);
+    let seen: Vec<_> = clients
+        .iter()
+        .map(|tally| Done::of_service(tally))
+        .collect();
+    let rate = seen.iter().filter_map(|done| done.per_second).sum();
+    let roles = tallies.iter().map(|tally| Done::of_service(tally).role());
+    let mut metrics = metrics(&seen, rate, None, &values(clients));
+    let misses: u64 = clients.iter().map(|tally| tally.misses).sum();
+    metrics.insert("misses".to_owned(), misses.into());
+    if let [server] = servers {
+        metrics.insert("evicted".to_owned(), server.evicted.into());
+    }
+    Outcome {
+        metrics,
+        roles: roles.collect(),
+    }
 }
 
 fn pattern_outcome(pattern: &Pattern, tallies: &[&Tally]) -> Outcome {

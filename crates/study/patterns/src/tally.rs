@@ -28,6 +28,10 @@ pub struct ServiceTally {
     pub handed_out: u64,
     /// Values that a client checked in all of its requests.
     pub values_checked: u64,
+    /// GETs of a key that the store does not have (any more).
+    pub misses: u64,
+    /// Items that a store evicted.
+    pub evicted: u64,
     /// Items that a client locked and freed, or locks that the owner counts.
     pub locked: u64,
 }

@@ -14,7 +14,7 @@ mod item_server;
 mod layout;
 
 use adverb_units::Bytes;
-use adverb_verbs::{Context, PathOptions, QpType, RoleId, Station};
+use adverb_verbs::{AccessFlags, Context, PathOptions, QpType, RoleId, Station};
 use serde::{Deserialize, Serialize};
 
 use crate::rpc::slots::{KEY, Slots};
@@ -272,6 +272,7 @@ impl OneSided {
             inline: 0,
             rd_atomic: u8::MAX,
             shares_qp: false,
+            access: AccessFlags::all(),
         })
     }
 
@@ -286,6 +287,7 @@ impl OneSided {
             inline: if question <= max_inline { question } else { 0 },
             rd_atomic: self.clients.rd_atomic,
             shares_qp: false,
+            access: AccessFlags::all(),
         })
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use adverb_verbs::{
-    CompletionQueue, MemoryRegion, Operation, PathOptions, QueuePair, RecvRequest, RemoteAddress,
-    RoleId, SendFlags, SendRequest, Station, WorkCompletion, WrId,
+    AccessFlags, CompletionQueue, MemoryRegion, Operation, PathOptions, QueuePair, RecvRequest,
+    RemoteAddress, RoleId, SendFlags, SendRequest, Station, WorkCompletion, WrId,
 };
 use adverb_workload::attend::{Awaited, Members, attentively};
 use adverb_workload::error::{Fault, succeeded};
@@ -71,6 +71,7 @@ impl<'m, S: Station> End<'m, S> {
             inline: 0,
             rd_atomic: 1,
             shares_qp: false,
+            access: AccessFlags::all(),
         };
         let mut pattern = Pattern::new(Transport::Rc);
         pattern.path = path;

@@ -7,4 +7,5 @@ mod model;
 mod onesided;
 mod rpc;
 mod soft;
+mod store;
 mod wan;

@@ -68,6 +68,8 @@ pub struct Depths {
     pub rd_atomic: u8,
     /// Whether one queue pair serves all links.
     pub shares_qp: bool,
+    /// What the peers may do with the member's memory.
+    pub access: AccessFlags,
 }
 
 impl Depths {
@@ -79,6 +81,7 @@ impl Depths {
                 inline: if load.inline { load.payload() } else { 0 },
                 rd_atomic: load.limits.rd_atomic,
                 shares_qp: false,
+                access: AccessFlags::all(),
             },
             Part::Serve | Part::Count | Part::Compute(_) | Part::Churn { .. } => Depths {
                 send: 1,
@@ -86,6 +89,7 @@ impl Depths {
                 inline: 0,
                 rd_atomic: u8::MAX,
                 shares_qp: false,
+                access: AccessFlags::all(),
             },
             Part::Receive { depth, .. } => Depths {
                 send: 1,
@@ -94,6 +98,7 @@ impl Depths {
                 rd_atomic: u8::MAX,
                 // Datagrams of all peers arrive at one queue pair.
                 shares_qp: transport == QpType::Ud,
+                access: AccessFlags::all(),
             },
         }
     }
@@ -180,7 +185,7 @@ impl<C: Context> Wiring<C> {
             _ => 0,
         };
         let bytes = memory + polled;
-        let kit = Kit::new(members.station(), (bytes, AccessFlags::all()), pattern.path)?;
+        let kit = Kit::new(members.station(), (bytes, depths.access), pattern.path)?;
         let count = queue_pairs(transport, member, &depths);
         let entries = depths.send.saturating_add(depths.recv);
         let entries = entries.saturating_mul(count.max(1) as u32);

@@ -1,0 +1,257 @@
+//! A store and its clients as a program: memslap's load, a share of PUTs and GETs of random items, closed loop.
+//!
+//! Member 0 is the server: one core, which polls; or there is none, and the clients use a server that is running
+//! elsewhere. Each client is a thread that keeps one operation outstanding on each of
+//! its connections. Clients first PUT all items, then meet, then measure a number of operations.
+
+mod load;
+mod serve;
+
+use std::net::SocketAddr;
+
+use adverb_results::Completion;
+use adverb_units::Bytes;
+use adverb_verbs::{Context, PathOptions, QpType, RemoteAddress, RoleId, Station};
+use adverb_workload::attend::{Awaited, Members};
+use adverb_workload::pattern::wiring::{Depths, Wiring};
+use adverb_workload::pattern::{Part, Pattern, PatternError, Timing};
+use adverb_workload::reap::Queue;
+use adverb_workload::streams::StreamOf;
+use adverb_workload::wiring::Kit;
+use serde::{Deserialize, Serialize};
+
+use super::attach::{ACCESS, attach};
+use super::cache::block;
+use super::client::Connection;
+use super::session::{Ends, SEND_DEPTH, Session};
+use crate::tally::ServiceTally;
+
+/// Largest value.
+pub const MAX_VALUE: u32 = 1 << 20;
+/// The server, if it is a member.
+const FIRST: RoleId = RoleId(0);
+
+/// A store and the load on it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Store {
+    /// A server that is running, in place of a member.
+    pub server: Option<SocketAddr>,
+    /// Memory for values.
+    pub memory: Bytes,
+    /// Items that clients ask for.
+    pub items: u64,
+    /// Bytes of a value.
+    pub value: u32,
+    /// Share of PUTs.
+    pub put_ratio: f64,
+    /// Client threads.
+    pub clients: u32,
+    /// Machines to which clients are assigned in turn.
+    pub machines: u32,
+    /// Connections of each client.
+    pub connections: u32,
+    /// Operations over each connection.
+    pub requests: u64,
+    /// Whether each operation is timed.
+    pub timing: Timing,
+    /// Seed of random choices.
+    pub seed: u64,
+    /// Options of the path between all queue pairs.
+    pub path: PathOptions,
+}
+
+impl Store {
+    /// Returns the number of members: the server and its clients.
+    pub fn members(&self) -> u32 {
+        self.first_client() + self.clients
+    }
+
+    fn first_client(&self) -> u32 {
+        u32::from(self.server.is_none())
+    }
+
+    /// Returns the number of a client; `None` for the server.
+    pub fn client(&self, role: RoleId) -> Option<u32> {
+        role.0.checked_sub(self.first_client())
+    }
+
+    /// Returns the machine of a member.
+    pub fn machine(&self, role: RoleId) -> u32 {
+        let machines = self.machines.min(self.clients).max(1);
+        match self.client(role) {
+            None => 0,
+            Some(client) => self.first_client() + client % machines,
+        }
+    }
+
+    /// Returns the memory of a member's region.
+    pub(crate) fn memory(&self, role: RoleId) -> Bytes {
+        Bytes::new(match self.client(role) {
+            None => self.memory.get() + self.queue_pairs() * Session::BUFFERS,
+            Some(_) => u64::from(self.connections) * Connection::buffers(self.value),
+        })
+    }
+
+    /// Returns the number of the server's queue pairs.
+    fn queue_pairs(&self) -> u64 {
+        u64::from(self.clients) * u64::from(self.connections)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), PatternError> {
+        let items = u32::try_from(self.items).unwrap_or(u32::MAX);
+        for (what, given, max) in [
+            ("clients", self.clients, 1 << 14),
+            ("client machines", self.machines, 1 << 14),
+            ("connections of a client", self.connections, 1 << 12),
+            ("bytes of a value", self.value, MAX_VALUE),
+            ("items", items, 1 << 28),
+        ] {
+            if !(1..=max).contains(&given) {
+                return Err(PatternError::Count { what, given, max });
+            }
+        }
+        // Each connection may hold a value.
+        let needed = Bytes::new(self.queue_pairs() * block(self.value));
+        if self.server.is_none() && needed > self.memory {
+            let (memory, value) = (self.memory, Bytes::new(self.value.into()));
+            return Err(PatternError::Refused(format!(
+                "--memory {memory} has no room for a value of {value} for each of {} connections; expected at least {needed}",
+                self.queue_pairs()
+            )));
+        }
+        Ok(())
+    }
+
+    fn pattern(&self) -> Pattern {
+        let mut pattern = Pattern::new(QpType::Rc);
+        (pattern.path, pattern.wait) = (self.path, Completion::Poll);
+        for role in (0..self.members()).map(RoleId) {
+            let bytes = self.memory(role).get();
+            let member = pattern.add(self.machine(role), Part::Serve, bytes);
+            if self.client(role).is_some() {
+                (0..self.connections).for_each(|_| pattern.link(member, FIRST));
+            }
+        }
+        pattern
+    }
+
+    /// Returns the items that a client PUTs at the beginning.
+    fn share(&self, client: u32) -> impl Iterator<Item = u64> {
+        (u64::from(client)..self.items).step_by(self.clients as usize)
+    }
+}
+
+/// Runs member `me`; all members run at the same time.
+///
+/// # Errors
+/// An object could not be created, a request was refused or failed, a value is wrong, or another member has
+/// ended.
+pub fn run_store<S: Station>(
+    station: &S,
+    store: &Store,
+    me: RoleId,
+) -> Result<ServiceTally, PatternError> {
+    store.check()?;
+    let peers: Vec<RoleId> = match store.client(me) {
+        None => (1..store.members()).map(RoleId).collect(),
+        Some(_) => vec![FIRST],
+    };
+    let members = Members::new(station, (me, store.members()), peers);
+    let ends = match store.server {
+        None => Objects::among_members(&members, store, me)?,
+        Some(server) => Objects::attached(&members, store, (me, server))?,
+    };
+    let tally = match store.client(me) {
+        None => serve::serve(&members, &ends, store)?,
+        Some(client) => load::Client::new(&members, &ends, store, client).run(client)?,
+    };
+    members.meet()?;
+    Ok(tally)
+}
+
+/// A member's objects.
+struct Objects<S: Station> {
+    queue: Queue<S::Context>,
+    mr: <S::Context as Context>::Mr,
+    qps: Vec<<S::Context as Context>::Qp>,
+    /// The peer's region, by queue pair.
+    remotes: Vec<RemoteAddress>,
+    inline: u32,
+    /// They keep the connections with a server that is running.
+    _streams: Vec<StreamOf<S>>,
+}
+
+impl<S: Station> Objects<S> {
+    /// Connects the members.
+    fn among_members(
+        members: &Members<'_, S>,
+        store: &Store,
+        me: RoleId,
+    ) -> Result<Self, PatternError> {
+        let pattern = store.pattern();
+        let depths = Depths {
+            send: SEND_DEPTH,
+            recv: 2,
+            inline: Self::inline(members),
+            rd_atomic: 1,
+            shares_qp: false,
+            access: ACCESS,
+        };
+        let member = &pattern.members[me.0 as usize];
+        let wiring = Wiring::with_depths(members, &pattern, member, depths)?;
+        Ok(Objects {
+            remotes: wiring.wires.iter().map(|wire| wire.remote).collect(),
+            queue: wiring.queue,
+            mr: wiring.mr,
+            qps: wiring.qps,
+            inline: wiring.inline,
+            _streams: Vec::new(),
+        })
+    }
+
+    /// Connects a client with a server that is running.
+    fn attached(
+        members: &Members<'_, S>,
+        store: &Store,
+        (me, server): (RoleId, SocketAddr),
+    ) -> Result<Self, PatternError> {
+        let station = members.station();
+        let inline = Self::inline(members);
+        let kit = Kit::new(station, (store.memory(me).get(), ACCESS), store.path)?;
+        let entries = store.connections * (SEND_DEPTH + 2);
+        let queue = Queue::new(
+            station.context(),
+            entries,
+            Completion::Poll,
+            Awaited::OwnRequest,
+        )?;
+        let (mut qps, mut remotes, mut streams) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..store.connections {
+            let attached = attach(members, (&kit, &queue), (server, inline))?;
+            qps.push(attached.qp);
+            remotes.push(attached.server);
+            streams.push(attached.stream);
+        }
+        Ok(Objects {
+            queue,
+            mr: kit.mr,
+            qps,
+            remotes,
+            inline,
+            _streams: streams,
+        })
+    }
+
+    fn inline(members: &Members<'_, S>) -> u32 {
+        members.station().context().caps().max_inline_data.min(64)
+    }
+
+    /// Returns what a connection works with.
+    fn of(&self, connection: u32) -> Ends<'_, S::Context> {
+        Ends {
+            qp: &self.qps[connection as usize],
+            mr: &self.mr,
+            inline: self.inline,
+        }
+    }
+}
