@@ -1,0 +1,203 @@
+//! Clients of RDMA: queue pairs whose requests a thread answers, with the items that clients of TCP have.
+//!
+//! A client attaches by a command over TCP, and its queue pair ends with that connection: also when the client is
+//! killed. The queue pair is destroyed before what it holds is released, so that no READ of the client finds other bytes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use adverb_patterns::store::attach::{ACCESS, Hello, caps};
+use adverb_patterns::store::session::{Ends, Session, Turn};
+use adverb_units::{Bytes, Span};
+use adverb_verbs::{
+    CompletionChannel, CompletionQueue, Connection, Context, CreateError, Endpoint, MemoryRegion,
+    NotifyOn, PathOptions, PortCaps, QpAttr, QpInit, QpType, Qpn, QueuePair, WorkCompletion,
+};
+
+use crate::shared::Shared;
+
+/// Completions that are taken at once.
+const BATCH: usize = 32;
+/// Polls that find nothing before the thread sleeps.
+const POLLS: u32 = 20_000;
+/// Longest sleep until the thread sees that it is to end.
+const SLEEP: Span = Span::from_ms(100);
+
+/// The queue pairs of a server.
+pub struct Rdma<C: Context> {
+    context: C,
+    pd: C::Pd,
+    cq: C::Cq,
+    channel: C::Channel,
+    port: PortCaps,
+    secret: u64,
+    inline: u32,
+    /// Offset of the buffers in the region of the values.
+    buffers: u64,
+    clients: Mutex<Vec<Option<Client<C>>>>,
+    is_stopping: AtomicBool,
+}
+
+struct Client<C: Context> {
+    qp: C::Qp,
+    session: Session,
+}
+
+/// Identifies a client: its place, and its queue pair, because places are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attachment(u32, Qpn);
+
+impl<C: Context> Rdma<C> {
+    /// Returns a server for up to `most` clients. Their buffers follow `memory` for values; `secret` is a number that no
+    /// client can predict.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn new(
+        context: C,
+        pd: C::Pd,
+        (memory, most): (Bytes, u32),
+        secret: u64,
+    ) -> Result<Self, CreateError> {
+        let channel = context.create_channel()?;
+        let entries = (most * caps(0).max_send_wr).clamp(1, context.caps().max_cqe);
+        let cq = context.create_cq(entries, Some(&channel))?;
+        Ok(Rdma {
+            port: context.port(context.port_num())?,
+            inline: context.caps().max_inline_data.min(64),
+            context,
+            pd,
+            cq,
+            channel,
+            secret,
+            buffers: memory.get(),
+            clients: Mutex::new((0..most).map(|_| None).collect()),
+            is_stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns the memory of a region for values and for the buffers of clients.
+    pub fn region(memory: Bytes, clients: u32) -> Bytes {
+        Bytes::new(memory.get() + u64::from(clients) * Session::BUFFERS)
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Vec<Option<Client<C>>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connects a client's queue pair.
+    pub(crate) fn attach(
+        &self,
+        shared: &Shared<C>,
+        hello: &Hello,
+    ) -> Result<(Attachment, Hello), String> {
+        let mut clients = self.clients();
+        let free = clients.iter().position(Option::is_none);
+        let place = free.ok_or_else(|| format!("all {} queue pairs are in use", clients.len()))?;
+        let client = self.connect(shared, (place as u32, hello));
+        let (client, endpoint) = client.map_err(|error| error.to_string())?;
+        let attachment = Attachment(place as u32, client.qp.qpn());
+        clients[place] = Some(client);
+        Ok((attachment, Hello::new(endpoint, shared.memory().remote(0))))
+    }
+
+    fn connect(
+        &self,
+        shared: &Shared<C>,
+        (place, hello): (u32, &Hello),
+    ) -> Result<(Client<C>, Endpoint), Box<dyn std::error::Error>> {
+        let init = QpInit {
+            qp_type: QpType::Rc,
+            send_cq: &self.cq,
+            recv_cq: &self.cq,
+            caps: caps(self.inline),
+        };
+        let qp = self.context.create_qp(&self.pd, &init)?;
+        let port = self.context.port_num();
+        qp.modify(&QpAttr::to_init(port, ACCESS))?;
+        let buffers = self.buffers + u64::from(place) * Session::BUFFERS;
+        let session = Session::new(place, buffers, &self.ends(shared, &qp))?;
+        let local = Endpoint::new(qp.qpn(), self.secret, (port, &self.port));
+        let most = self.context.caps().max_qp_rd_atom;
+        qp.connect(&Connection {
+            local,
+            remote: hello.endpoint,
+            path_mtu: self.port.active_mtu,
+            max_rd_atomic: 1.min(most),
+            max_dest_rd_atomic: most,
+            options: PathOptions::default(),
+        })?;
+        Ok((Client { qp, session }, local))
+    }
+
+    fn ends<'a>(&self, shared: &'a Shared<C>, qp: &'a C::Qp) -> Ends<'a, C> {
+        Ends {
+            qp,
+            mr: shared.memory(),
+            inline: self.inline,
+        }
+    }
+
+    /// Ends a client's connection.
+    pub(crate) fn detach(&self, shared: &Shared<C>, Attachment(place, qpn): Attachment) {
+        let place = &mut self.clients()[place as usize];
+        if let Some(Client { qp, session }) = place.take_if(|client| client.qp.qpn() == qpn) {
+            drop(qp);
+            session.end(&mut shared.items().cache);
+        }
+    }
+
+    /// Ends the thread that answers.
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Answers requests until it is stopped.
+    pub(crate) fn run(&self, shared: &Shared<C>) {
+        let mut completions = [WorkCompletion::default(); BATCH];
+        let (mut fruitless, mut unacknowledged) = (0, 0);
+        while !self.is_stopping.load(Ordering::Relaxed) {
+            let Ok(n) = self.cq.poll(&mut completions) else {
+                // The queue has room for all completions: the device has failed.
+                break;
+            };
+            for wc in &completions[..n] {
+                self.completed(shared, wc);
+            }
+            fruitless = if n == 0 { fruitless + 1 } else { 0 };
+            // Poll, arm, poll again, sleep: completions before arming raise no event (ibv_get_cq_event(3)).
+            match fruitless {
+                POLLS => drop(self.cq.req_notify(NotifyOn::Any)),
+                _ if fruitless > POLLS => {
+                    if let Ok(Some(_)) = self.channel.get_event(SLEEP) {
+                        (fruitless, unacknowledged) = (0, unacknowledged + 1);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.cq.ack_events(unacknowledged);
+    }
+
+    fn completed(&self, shared: &Shared<C>, wc: &WorkCompletion) {
+        let number = Session::number(wc);
+        let mut clients = self.clients();
+        let client = clients.get_mut(number as usize).and_then(Option::as_mut);
+        // Completions of a queue pair that is gone may be left.
+        let Some(client) = client.filter(|client| client.qp.qpn() == wc.qp_num) else {
+            return;
+        };
+        let now = shared.now();
+        let ends = self.ends(shared, &client.qp);
+        let cache = &mut shared.items().cache;
+        let is_answered = wc.status.is_success()
+            && matches!(
+                client.session.completed(wc, &ends, (cache, now)),
+                Ok(Turn::Answered | Turn::Nothing)
+            );
+        if !is_answered && let Some(Client { qp, session }) = clients[number as usize].take() {
+            drop(qp);
+            session.end(cache);
+        }
+    }
+}
