@@ -32,7 +32,7 @@ use std::process::ExitCode;
 use adverb_launch::{AgentOptions, Until, Usage};
 use clap::error::ErrorKind;
 
-use args::{Command, Refused, ServeArgs};
+use args::{Command, Refused, ServeArgs, StoreArgs, StoreCommand};
 
 fn main() -> ExitCode {
     let mut points = match args::typed() {
@@ -89,6 +89,9 @@ fn run(mut commands: Vec<Command>) -> anyhow::Result<ExitCode> {
         Command::ClosedLoop(_) => services::closed_loop(&points!(commands, ClosedLoop))?,
         Command::Sequencer(_) => services::sequencer(&points!(commands, Sequencer))?,
         Command::Kv(_) => services::kv(&points!(commands, Kv))?,
+        Command::Store(StoreArgs { command: None, .. }) => {
+            services::store(&points!(commands, Store))?;
+        }
         Command::Connect(_) => services::connect(&points!(commands, Connect))?,
         Command::Mcast(_) => services::mcast(&points!(commands, Mcast))?,
         Command::Overlap(_) => services::overlap(&points!(commands, Overlap))?,
@@ -96,7 +99,7 @@ fn run(mut commands: Vec<Command>) -> anyhow::Result<ExitCode> {
         Command::Interference(_) => services::interference(&points!(commands, Interference))?,
         Command::Rendezvous(_) => services::rendezvous(&points!(commands, Rendezvous))?,
         _ if commands.len() > 1 => {
-            let reason = "a list or range of values is for ping, blast, closed-loop, sequencer, kv, connect, mcast, overlap, fetch, interference and rendezvous";
+            let reason = "a list or range of values is for ping, blast, closed-loop, sequencer, kv, store, connect, mcast, overlap, fetch, interference and rendezvous";
             return Err(Usage(reason.to_owned()).into());
         }
         _ => return run_once(commands.swap_remove(0)),
@@ -111,6 +114,10 @@ fn run_once(command: Command) -> anyhow::Result<ExitCode> {
         Command::Degen(args) => return degen::run(&args),
         Command::Env(args) => run::env(&args)?,
         Command::Serve(args) => serve(&args)?,
+        Command::Store(StoreArgs {
+            command: Some(StoreCommand::Serve(args)),
+            ..
+        }) => services::serve_store(&args)?,
         Command::Devices(args) => device::list(&args)?,
         Command::Doctor(args) => return doctor::run(&args),
         Command::Model(args) => return model::run(&args.command),
@@ -125,6 +132,7 @@ fn run_once(command: Command) -> anyhow::Result<ExitCode> {
         | Command::ClosedLoop(_)
         | Command::Sequencer(_)
         | Command::Kv(_)
+        | Command::Store(_)
         | Command::Connect(_)
         | Command::Mcast(_)
         | Command::Overlap(_)

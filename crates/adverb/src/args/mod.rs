@@ -24,6 +24,7 @@ mod report;
 mod run;
 mod serve;
 mod services;
+mod store;
 mod study;
 mod sweep;
 mod target;
@@ -58,6 +59,7 @@ pub(crate) use services::{
     ClientArgs, ClosedLoopArgs, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs, SequencerBy,
     ServerArgs,
 };
+pub(crate) use store::{StoreArgs, StoreCommand, StoreLoadArgs, StoreServeArgs};
 pub(crate) use study::StudyArgs;
 pub(crate) use target::TargetArgs;
 use value::one_of;
@@ -177,6 +179,7 @@ pub(crate) enum Command {
     ClosedLoop(ClosedLoopArgs),
     Sequencer(SequencerArgs),
     Kv(KvArgs),
+    Store(StoreArgs),
     Connect(ConnectArgs),
     Mcast(McastArgs),
     Overlap(OverlapArgs),
@@ -221,6 +224,10 @@ impl Command {
                 | Command::Role(_)
                 | Command::Run(_)
                 | Command::Serve(_)
+                | Command::Store(StoreArgs {
+                    command: Some(_),
+                    ..
+                })
         )
     }
 
@@ -239,6 +246,7 @@ impl Command {
             Command::Connect(args) => (&mut args.on, 1),
             Command::Mcast(args) => (&mut args.on, usize::MAX),
             Command::Overlap(args) => (&mut args.on, 1),
+            Command::Store(args) => (&mut args.load.on, usize::MAX),
             Command::Fetch(args) => (&mut args.on, 1),
             Command::Rendezvous(args) => (&mut args.on, 1),
             Command::Interference(args) => (&mut args.on, usize::MAX),

@@ -237,7 +237,7 @@ impl ClientArgs {
     }
 }
 
-fn share(text: &str) -> Result<f64, String> {
+pub(super) fn share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|s| (0.0..=1.0).contains(s));
     share.ok_or_else(|| format!("invalid share '{text}': expected a number from 0 to 1"))
 }

@@ -6,6 +6,7 @@ mod connect;
 mod mcast;
 mod result;
 mod start;
+mod store;
 mod wan;
 mod words;
 
@@ -32,6 +33,7 @@ pub(crate) use connect::connect;
 pub(crate) use mcast::mcast;
 use start::{RD_ATOMIC, measure, schedule};
 pub(crate) use start::{Setting, measure_as};
+pub(crate) use store::{serve_store, store};
 pub(crate) use wan::{fetch, interference, overlap, rendezvous};
 use words::{counted, with_common, word, words};
 

@@ -22,6 +22,7 @@ mod ranks;
 mod restricted;
 mod run;
 mod services;
+mod store;
 mod strangers;
 mod study;
 mod tcp;

@@ -1,0 +1,141 @@
+//! `adverb store`.
+
+use std::sync::Arc;
+
+use adverb_cached::{Rdma, Server, Shared};
+use adverb_launch::{DeviceChoice, Interrupt, Usage};
+use adverb_measure::JobCell;
+use adverb_patterns::Job;
+use adverb_patterns::store::attach::ACCESS;
+use adverb_patterns::store::cache::Limits;
+use adverb_patterns::store::{MAX_VALUE, Store};
+use adverb_softnic::{SoftContext, SoftDevice};
+use adverb_units::{Bytes, Span};
+use adverb_verbs::{Context, Device};
+use adverb_workload::pattern::Timing;
+use anyhow::Context as _;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde_json::json;
+
+use super::check::check_memory;
+use super::result::Rows;
+use super::start::{Setting, measure_as};
+use super::words::counted;
+use crate::args::{StoreArgs, StoreLoadArgs, StoreServeArgs};
+use crate::terminal;
+
+/// Most clients of RDMA of a server.
+const MOST_RDMA: u32 = 1024;
+
+/// `adverb store`.
+pub(crate) fn store(points: &[StoreArgs]) -> anyhow::Result<()> {
+    let load = &points[0].load;
+    let setting = Setting {
+        on: &load.on,
+        repetitions: load.repetitions,
+        duration: Span::ZERO,
+    };
+    let cells = points.iter().map(|args| cell(&args.load));
+    measure_as(cells, &setting, |title| Rows { title }).map(drop)
+}
+
+fn cell(args: &StoreLoadArgs) -> anyhow::Result<JobCell> {
+    let most = Bytes::new(MAX_VALUE.into());
+    let value = args.value.get();
+    if !(1..=most.get()).contains(&value) {
+        return Err(Usage(format!("--value {}: expected 1 B to {most}", args.value)).into());
+    }
+    check_memory("this store", &[args.memory.get()])?;
+    check_memory("these items", &[args.items, 64])?;
+    let connections = u64::from(args.clients) * u64::from(args.connections);
+    check_memory("these connections", &[connections, value + 1024])?;
+    let server = args.server;
+    if let (Some(server), DeviceChoice::Model(_)) = (server, args.on.device.choice()) {
+        let reason = format!("--server {server}: a model runs in virtual time, a server does not");
+        return Err(Usage(reason).into());
+    }
+    let store = Store {
+        server,
+        memory: args.memory,
+        items: args.items,
+        value: value as u32,
+        put_ratio: args.put,
+        clients: args.clients,
+        machines: args.machines(),
+        connections: args.connections,
+        requests: args.requests,
+        timing: Timing::Each,
+        seed: 1,
+        path: args.on.path.options()?,
+    };
+    let mut params = json!({
+        "value_bytes": args.value, "put_ratio": args.put, "items": args.items,
+        "memory_bytes": args.memory, "clients": args.clients, "machines": args.machines(),
+        "connections": args.connections, "requests": args.requests,
+    });
+    let mut whose = String::new();
+    if let Some(server) = server {
+        params["server"] = server.to_string().into();
+        whose = format!(" of {server}");
+    }
+    let title = format!(
+        "{}{whose} with {}, {} a connection, values of {}",
+        counted(args.clients, "client"),
+        counted(args.connections, "connection"),
+        args.requests,
+        args.value,
+    );
+    Ok(JobCell::new("store", &params, title, Job::Store(store)))
+}
+
+/// `adverb store serve`.
+pub(crate) fn serve_store(args: &StoreServeArgs) -> anyhow::Result<()> {
+    let interrupt = Interrupt::listen()?;
+    check_memory("this store", &[args.memory.get()])?;
+    let least = Bytes::new(64);
+    if args.memory < least {
+        return Err(Usage(format!(
+            "--memory {}: expected at least {least}",
+            args.memory
+        ))
+        .into());
+    }
+    let limits = Limits {
+        memory: args.memory,
+        max_value: args.max_value.min(args.memory),
+        evicts: !args.no_evict,
+    };
+    let context = SoftDevice::new().open()?;
+    let pd = context.alloc_pd()?;
+    let clients = args.connections.min(MOST_RDMA);
+    let region = Rdma::<SoftContext>::region(args.memory, clients);
+    let region = context.alloc_mr(&pd, region, ACCESS)?;
+    let mut secret = [0; 8];
+    getrandom(&mut secret[..], GetRandomFlags::empty())?;
+    let secret = u64::from_ne_bytes(secret);
+    let rdma = Rdma::new(context, pd, (args.memory, clients), secret)?;
+    let shared = Arc::new(Shared::new(limits, region, Some(rdma)));
+    let limits = (args.threads, args.connections);
+    let server = Server::bind(args.listen, limits, shared)?;
+    let address = server.address()?;
+    terminal::say(&format!(
+        "listening at {address}, {} for values",
+        args.memory
+    ));
+    let stop = server.stop();
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            while !interrupt.raised() {
+                // An error means EINTR: a signal has arrived.
+                let _ = poll(
+                    &mut [PollFd::from_borrowed_fd(interrupt.fd(), PollFlags::IN)],
+                    None,
+                );
+            }
+            stop.stop();
+        })
+        .context("cannot start a thread")?;
+    Ok(server.run()?)
+}
