@@ -14,6 +14,7 @@ mod iperf;
 mod lab;
 mod link;
 mod machine;
+mod memcached;
 mod memory;
 mod model;
 mod perftest;

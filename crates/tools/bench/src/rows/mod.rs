@@ -5,6 +5,7 @@ mod guests;
 mod local;
 mod model;
 mod programs;
+mod store;
 mod tcp;
 mod transport;
 mod udp;
@@ -30,6 +31,10 @@ pub(crate) const SECTIONS: &[Section] = &[
     Section {
         title: "Programs: one engine, however its roles are started and whatever its queue pairs share",
         bounds: programs::ROWS,
+    },
+    Section {
+        title: "The store, compared with memcached",
+        bounds: store::ROWS,
     },
     Section {
         title: "User-space NIC, UDP port over the loopback device",
