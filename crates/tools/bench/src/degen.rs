@@ -20,6 +20,8 @@ pub(crate) const NEEDS_IPERF: &str = "it needs root, /dev/net/tun and iperf3 (De
 const NEAR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const MTU: u32 = 1500;
+/// MTU for packets with 4 KiB of payload.
+const LARGE_MTU: u32 = 4200;
 const PORT: u16 = 7000;
 /// Receive buffer of a socket.
 const BUFFER: usize = 16 << 20;
@@ -29,8 +31,8 @@ const BYTES: usize = 64;
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Makes a path, if this process may.
-fn path() -> Option<Path> {
-    Path::make_elsewhere([NEAR, FAR], MTU).ok()
+fn path(mtu: u32) -> Option<Path> {
+    Path::make_elsewhere([NEAR, FAR], mtu).ok()
 }
 
 /// Calls `work` in a thread of its own with the path through a router that does `how`.
@@ -38,7 +40,17 @@ fn behind<T: Send>(
     how: Impairment,
     work: impl FnOnce(&Path) -> Result<T> + Send,
 ) -> Result<Option<(T, [DirectionCounts; 2])>> {
-    let Some(path) = path() else { return Ok(None) };
+    behind_with_mtu(MTU, how, work)
+}
+
+fn behind_with_mtu<T: Send>(
+    mtu: u32,
+    how: Impairment,
+    work: impl FnOnce(&Path) -> Result<T> + Send,
+) -> Result<Option<(T, [DirectionCounts; 2])>> {
+    let Some(path) = path(mtu) else {
+        return Ok(None);
+    };
     let run = || Router::during(&path, how, || work(&path));
     let ended = thread::scope(|scope| scope.spawn(run).join());
     let (result, counts) = ended.expect("a measurement does not panic")?;
@@ -128,7 +140,7 @@ pub(crate) fn spacing() -> Result<Option<Pair>> {
     let Some((ours, _)) = behind(delayed(delay), |path| burst(path, BURST, delay))? else {
         return Ok(None);
     };
-    let path = path().context(NEEDS)?;
+    let path = path(MTU).context(NEEDS)?;
     let naive = chained(&path, delay, || burst(&path, BURST, delay))?;
     Ok(Some((spacing_error(&ours), spacing_error(&naive))))
 }
@@ -275,34 +287,30 @@ pub(crate) fn loss() -> Result<Option<Pair>> {
     }))
 }
 
-/// Seconds for which a stream is measured.
-const SECONDS: &str = "5";
-
-/// Bytes per second of RDMA WRITEs between the UDP ports of the user-space NIC, with `in_flight` messages of 256 KiB, and
-/// of one TCP stream of iperf3, behind the same path.
+/// Bytes per second of RDMA WRITEs between the UDP ports of the user-space NIC, with 64 messages of `size` in flight, and
+/// of one TCP stream of iperf3 with CUBIC, behind the same path.
 pub(crate) fn streams(
     setting: &Setting,
     round: u32,
     how: Impairment,
-    in_flight: u32,
+    size: &str,
 ) -> Result<Option<Pair>> {
     let enter = |path: &Path, end| path.enter(end).context("cannot enter a namespace");
-    let command = format!(
-        "blast --op write --size 256K --buffers {in_flight} --timeout 67ms --duration {SECONDS}s"
-    );
+    // Of the timeout, four times pass: more than a round trip.
+    let command =
+        format!("blast --op write --size {size} --buffers 64 --timeout 17ms --duration 5s");
     let rc = || {
-        behind(how, |path| {
+        behind_with_mtu(LARGE_MTU, how, |path| {
             let [near, far] = [NEAR, FAR].map(|ip| ip.to_string());
             let enter = |end| enter(path, end);
             adverb::bytes_per_second_between(setting, &command, [&near, &far], &enter)
         })
     };
     let tcp = || {
-        behind(how, |path| {
-            let far = FAR.to_string();
-            iperf::stream_between(setting.cores, (&far, "1M"), SECONDS, &|end| {
-                enter(path, end)
-            })
+        behind_with_mtu(LARGE_MTU, how, |path| {
+            let (far, options) = (FAR.to_string(), ["-t", "5", "-C", "cubic"]);
+            let enter = |end| enter(path, end);
+            iperf::stream_between(setting.cores, (&far, "1M"), &options, &enter)
         })
     };
     let (rc, tcp) = in_turn(round, rc, tcp)?;

@@ -12,15 +12,15 @@ pub(crate) const NEEDS: &str = "iperf3 is not installed (Debian: iperf3)";
 /// Bytes per second of one stream of messages of this length, without its first second; `None` if iperf3 is not
 /// installed.
 pub(crate) fn stream(cores: [u32; 2], length: &str) -> Result<Option<f64>> {
-    stream_between(cores, ("127.0.0.1", length), "1", &|_| Ok(()))
+    stream_between(cores, ("127.0.0.1", length), &["-t", "1"], &|_| Ok(()))
 }
 
-/// The same with a server at `ip`, for `seconds`. `enter` moves the calling thread to the
+/// The same with a server at `ip`, and further options of the client. `enter` moves the calling thread to the
 /// end of a path where the server (1) or the client (0) is started.
 pub(crate) fn stream_between(
     cores: [u32; 2],
     (ip, length): (&str, &str),
-    seconds: &str,
+    options: &[&str],
     enter: &dyn Fn(usize) -> Result<()>,
 ) -> Result<Option<f64>> {
     if !is_installed("iperf3") {
@@ -41,7 +41,8 @@ pub(crate) fn stream_between(
     enter(0)?;
     let client = Command::new("iperf3")
         .args(["-c", ip, "-p", &port.to_string()])
-        .args(["-t", seconds, "-O", "1", "-l", length])
+        .args(["-O", "1", "-l", length])
+        .args(options)
         .args(["-A", &cores[0].to_string(), "-J"])
         .output()
         .context("cannot start iperf3")?;

@@ -174,6 +174,7 @@ fn connected(icrc: Icrc) -> Link {
             retry: RetryParams::default(),
             max_reads: 16,
             window: 256,
+            max_window: 256,
         },
         responder: ResponderConfig {
             first_psn: Psn::new(0),

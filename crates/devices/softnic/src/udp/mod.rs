@@ -128,7 +128,7 @@ impl Udp {
         } = bound;
         // The packets in flight fit into the peer's receive buffer, if it is as large as this one's.
         let each = 2 * (mtu.bytes().as_usize() + PACKET_OVERHEAD);
-        let window = (socket.receive_buffer() / each).clamp(16, 256) as u32;
+        let window = (socket.receive_buffer() / each).max(16) as u32;
         let socket = Arc::new(socket);
         let mut driver = Driver::new((&socket, mtu), window, delayed_acks);
         if let UdpPeers::All(impairment) = peers {

@@ -11,6 +11,9 @@ use adverb_verbs::{
 };
 use adverb_wire::{Bth, Packet, UnknownOpcode};
 
+/// Packets in flight over a path that is short or loses packets.
+const SHORT_PATH: u32 = 256;
+
 /// The local side of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LocalEnd {
@@ -76,7 +79,8 @@ impl ConnectedTransport {
                 max_work: own.max_work,
                 retry: RetryParams::default(),
                 max_reads: 0,
-                window: own.window,
+                window: own.window.min(SHORT_PATH),
+                max_window: own.window,
             },
             responder: ResponderConfig {
                 first_psn: peer_first_psn,

@@ -5,6 +5,10 @@
 const COST: i64 = 4;
 /// The maximum of the balance, in packets.
 const MAX_BALANCE: i64 = 256;
+/// Packets that are sent again for free: with this many in flight, one has requested an acknowledgement, which shows
+/// whether the report of a loss was false, so that the next one is doubted.
+const MANY: u64 = 64;
+
 /// A balance of packets. While it is negative, nothing more may be sent again.
 #[derive(Debug)]
 pub(super) struct Budget {
@@ -34,7 +38,9 @@ impl Budget {
     /// Records packets that are sent again.
     #[inline]
     pub(super) const fn spend(&mut self, packets: u64) {
-        self.balance -= COST * packets as i64;
+        if packets < MANY {
+            self.balance -= COST * packets as i64;
+        }
     }
 
     /// Allows the next repetition, after evidence that nobody can forge.

@@ -9,6 +9,7 @@
 //! NAK instead.
 
 mod budget;
+mod congestion;
 mod replay;
 mod requester;
 mod responder;
@@ -63,9 +64,11 @@ pub struct RequesterConfig {
     pub retry: RetryParams,
     /// Maximum number of READs and atomics in flight (`max_rd_atomic`).
     pub max_reads: u8,
-    /// Maximum number of packets in flight, including READ responses: as many as the network, for example a socket's
-    /// buffer, holds.
+    /// Packets in flight, including READ responses, over a short path, or one that loses packets.
     pub window: u32,
+    /// Maximum number of packets in flight, over a long path: as many as the network, for example a socket's buffer,
+    /// holds. If it is not larger than `window`, the window does not adapt to the path.
+    pub max_window: u32,
 }
 
 /// Parameters of the responder.

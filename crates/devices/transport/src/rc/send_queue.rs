@@ -18,6 +18,8 @@ pub(super) struct Entry {
     pub(super) first: Seq,
     /// The number after its last packet.
     pub(super) end: Seq,
+    /// A READ is requested in parts of this number of packets.
+    pub(super) part: u64,
     /// A local error: the request is not sent, and completes with this status when it is the oldest.
     pub(super) failure: Option<WcStatus>,
 }
@@ -56,7 +58,7 @@ impl SendQueue {
         &mut self,
         request: SendWork,
         memory: &impl Memory,
-        mtu: PathMtu,
+        (mtu, part): (PathMtu, u64),
         first: impl FnOnce(u64) -> Seq,
     ) -> Result<(), PostError> {
         if self.entries.len() == self.most {
@@ -79,6 +81,7 @@ impl SendQueue {
             length,
             first,
             end: first + count,
+            part,
             failure: refused.then_some(WcStatus::LocProtErr),
         });
         Ok(())

@@ -1,6 +1,9 @@
 //! The requester's window: which packets are acknowledged, in flight, and to be sent.
 
-use crate::sequence::{MAX_OUTSTANDING, Seq};
+use adverb_units::Time;
+
+use super::congestion::Congestion;
+use crate::sequence::Seq;
 
 /// The window.
 ///
@@ -15,18 +18,18 @@ pub(super) struct Window {
     next: Seq,
     sent: Seq,
     end: Seq,
-    limit: u64,
+    congestion: Congestion,
 }
 
 impl Window {
-    /// Makes a window of at most `limit` packets in flight, starting at `first`.
-    pub(super) fn new(first: Seq, limit: u32) -> Self {
+    /// Makes a window that starts at `first`.
+    pub(super) fn new(first: Seq, congestion: Congestion) -> Self {
         Window {
             unacked: first,
             next: first,
             sent: first,
             end: first,
-            limit: u64::from(limit).clamp(1, MAX_OUTSTANDING),
+            congestion,
         }
     }
 
@@ -51,7 +54,7 @@ impl Window {
     /// Returns the maximum number of packets in flight.
     #[inline]
     pub(super) const fn limit(&self) -> u64 {
-        self.limit
+        self.congestion.size()
     }
 
     /// Whether packets are in flight.
@@ -60,10 +63,11 @@ impl Window {
         self.unacked < self.next
     }
 
-    /// Whether the packets before `end` are within the window.
+    /// Whether the packets from `begin` to before `end` are within the window. If nothing else is in flight, they are: the
+    /// window may have become smaller than the part of a READ that was requested before.
     #[inline]
-    pub(super) const fn has_room_to(&self, end: Seq) -> bool {
-        end.since(self.unacked) <= self.limit
+    pub(super) fn has_room_for(&self, begin: Seq, end: Seq) -> bool {
+        end.since(self.unacked) <= self.limit() || begin == self.unacked
     }
 
     /// Reserves the sequence numbers of a request of `packets` packets; returns the first.
@@ -71,6 +75,21 @@ impl Window {
         let first = self.end;
         self.end += packets;
         first
+    }
+
+    /// Records that the next packet, which the peer acknowledges at once, is sent.
+    #[inline]
+    pub(super) fn requested_ack(&mut self, now: Time) {
+        // The response to a packet that was sent before does not show which of the two it belongs to.
+        if self.next == self.sent {
+            self.congestion.sent(now, self.next, self.unacked);
+        }
+    }
+
+    /// Adapts the window to the path after an acknowledgement.
+    #[inline]
+    pub(super) fn adapt(&mut self, now: Time) {
+        self.congestion.acknowledged(now, self.unacked);
     }
 
     /// Records that the packets before `to` were sent.
@@ -90,5 +109,6 @@ impl Window {
     /// Makes all packets that are not acknowledged be sent again.
     pub(super) fn go_back(&mut self) {
         self.next = self.unacked;
+        self.congestion.lost();
     }
 }

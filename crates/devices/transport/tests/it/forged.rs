@@ -175,12 +175,14 @@ fn streams() -> impl Iterator<Item = Stream> {
     let flights = [2, 20].map(Span::from_us).into_iter();
     flights.flat_map(|flight| {
         [Kind::Write, Kind::Read].into_iter().flat_map(move |kind| {
-            [(16, 64 << 10), (1, 64)].map(|(depth, size)| Stream {
+            let streams = [(16, 64 << 10, 64), (16, 64 << 10, 256), (1, 64, 64)];
+            streams.map(|(depth, size, window)| Stream {
                 row: Row {
                     kind,
                     mtu: PathMtu::B4096,
-                    window: 64,
+                    window,
                     size,
+                    long: None,
                 },
                 depth,
                 flight,

@@ -133,6 +133,7 @@ fn rc(own: Qpn, peer: Qpn, psn: Psn) -> RcQp {
             retry: RetryParams::default(),
             max_reads: 1,
             window: 64,
+            max_window: 64,
         },
         responder: ResponderConfig {
             first_psn: psn,

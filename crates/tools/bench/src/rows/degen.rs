@@ -65,25 +65,25 @@ pub(crate) const ROWS: &[Bound] = &[
     Bound {
         name: "RC next to TCP behind 10 ms",
         what: "bytes per second of `adverb blast --op write --size 256K` between soft@10.77.0.1 and soft@10.77.0.2, 64 \
-               in flight, over those of one TCP stream of iperf3 (cubic) through the same degen",
+               in flight, over those of one TCP stream of iperf3 (cubic) through the same degen, with an MTU of 4200 B",
         unit: Unit::BytesPerSecond,
         limit: Limit::AtLeast(0.9),
         measure: Measure::All(|s| {
             (0..2)
-                .map(|round| degen::streams(s, round, long(Probability::ZERO), 64))
+                .map(|round| degen::streams(s, round, long(Probability::ZERO), "256K"))
                 .collect()
         }),
         needs: degen::NEEDS_IPERF,
     },
     Bound {
         name: "RC next to TCP behind 10 ms and 1 % loss",
-        what: "the same with 1 % of the packets lost in each direction",
+        what: "the same with messages of 16 KiB and 1 % of the packets lost in each direction",
         unit: Unit::BytesPerSecond,
         limit: Limit::None,
         measure: Measure::All(|s| {
             let percent = Probability::per_million(10_000);
             (0..2)
-                .map(|round| degen::streams(s, round, long(percent), 64))
+                .map(|round| degen::streams(s, round, long(percent), "16K"))
                 .collect()
         }),
         needs: degen::NEEDS_IPERF,

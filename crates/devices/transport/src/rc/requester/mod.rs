@@ -14,6 +14,7 @@ use adverb_wire::opcode::Ends;
 
 pub(super) use self::responses::BAD_RESPONSE;
 use super::RcConfig;
+use super::congestion::Congestion;
 use super::retry::RetryCounters;
 use super::send_queue::{Entry, SendQueue};
 use super::sequence_errors::SequenceErrors;
@@ -87,7 +88,10 @@ impl Requester {
     pub(super) fn new(config: &RcConfig) -> Self {
         let own = &config.requester;
         let numbering = Numbering::new(own.first_psn);
-        let window = Window::new(numbering.first(), own.window);
+        let window = Window::new(
+            numbering.first(),
+            Congestion::new(own.window, own.max_window),
+        );
         Requester {
             service: super::service(config.qp_type),
             peer: config.peer,
@@ -95,7 +99,7 @@ impl Requester {
             numbering,
             queue: SendQueue::new(own.max_work),
             cursor: 0,
-            reads: Reads::new(own.max_reads, window.limit()),
+            reads: Reads::new(own.max_reads),
             window,
             timers: Timers::new(own.retry.timeout),
             retries: RetryCounters::new(&own.retry),
@@ -113,9 +117,9 @@ impl Requester {
         if request.work.is_answered() && !self.reads.are_allowed() {
             return Err(PostError::ReadsNotAllowed);
         }
-        let window = &mut self.window;
-        self.queue
-            .post(request, memory, self.mtu, |packets| window.extend(packets))
+        let part = self.reads.part(self.window.limit());
+        let first = |packets| self.window.extend(packets);
+        self.queue.post(request, memory, (self.mtu, part), first)
     }
 
     /// Applies the attributes of a Modify QP that concern the requester ([`super::RcQp::modify`]).
@@ -123,7 +127,7 @@ impl Requester {
         if let Some(first) = attr.sq_psn {
             // Nothing has been sent, so only the PSNs change.
             self.numbering = Numbering::new(first);
-            self.reads = Reads::new(attr.max_rd_atomic.unwrap_or(0), self.window.limit());
+            self.reads = Reads::new(attr.max_rd_atomic.unwrap_or(0));
         } else if let Some(most) = attr.max_rd_atomic {
             self.reads.set_most(most);
         }

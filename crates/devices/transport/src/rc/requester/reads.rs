@@ -14,23 +14,22 @@ pub(super) struct Reads {
     /// Number of requests that were sent and whose response is not complete.
     in_flight: u8,
     most: u8,
-    /// Maximum number of packets in the response to a part.
-    part: u64,
 }
 
 impl Reads {
-    /// At most `most` requests may be in flight. Their responses share a window of `window` packets.
-    pub(super) fn new(most: u8, window: u64) -> Self {
-        let parts = PARTS.min(most.into()).max(1);
-        Reads {
-            in_flight: 0,
-            most,
-            part: (window / parts).max(1),
-        }
+    /// At most `most` requests may be in flight.
+    pub(super) const fn new(most: u8) -> Self {
+        Reads { in_flight: 0, most }
     }
 
-    /// Changes how many requests may be in flight. The size of parts stays, because the responder has recorded the
-    /// parts that are in flight.
+    /// Returns the maximum number of packets in the response to a part, if the responses to several parts share a window
+    /// of `window` packets. A READ keeps it, because the responder has recorded the parts that are in flight.
+    pub(super) fn part(&self, window: u64) -> u64 {
+        let parts = PARTS.min(self.most.into()).max(1);
+        (window / parts).max(1)
+    }
+
+    /// Changes how many requests may be in flight.
     pub(super) const fn set_most(&mut self, most: u8) {
         self.most = most;
     }
@@ -55,9 +54,9 @@ impl Reads {
     /// Returns the packet after the last one of the response to the request at `seq`. A repeated part ends at the same
     /// packet, because the responder compares it with the recorded part.
     #[inline]
-    pub(super) fn part_end(&self, entry: &Entry, seq: Seq) -> Seq {
+    pub(super) fn part_end(entry: &Entry, seq: Seq) -> Seq {
         let index = seq.since(entry.first);
-        let end = entry.first + (index / self.part + 1) * self.part;
+        let end = entry.first + (index / entry.part + 1) * entry.part;
         end.min(entry.end)
     }
 

@@ -9,6 +9,7 @@ use super::super::ResponseError;
 use super::super::retry::GapRetry;
 use super::super::sequence_errors::Reaction;
 use super::Requester;
+use super::reads::Reads;
 use crate::drops::DropReason;
 use crate::memory::Memory;
 use crate::request::{Payload, Work};
@@ -54,6 +55,7 @@ impl Requester {
         };
         let acknowledged = self.window.unacked();
         if acknowledged != unacked {
+            self.window.adapt(now);
             let reaction = self.errors.acknowledged(unacked, acknowledged, next);
             if reaction == Reaction::GoBackIfLast && !self.has_packet() {
                 self.errors.confirm(acknowledged);
@@ -199,7 +201,7 @@ impl Requester {
         let entry = self.queue.front().expect("its response has arrived");
         let (after, end) = (seq + 1, entry.end);
         // Packets that were to be sent again but have been acknowledged are no longer in flight.
-        if after == self.reads.part_end(entry, seq) && after <= self.window.next() {
+        if after == Reads::part_end(entry, seq) && after <= self.window.next() {
             self.reads.finish();
         }
         self.retries.reset();

@@ -8,6 +8,7 @@ use adverb_wire::{AtomicEth, Bth, Extension, Opcode, PacketHeaders, Reth, Servic
 
 use super::super::send_queue::Entry;
 use super::Requester;
+use super::reads::Reads;
 use crate::PacketBuffer;
 use crate::memory::{AtomicOperation, Memory};
 use crate::request::Work;
@@ -90,6 +91,7 @@ impl Requester {
         let asks = flags.contains(BthFlags::ACK_REQ);
         if asks || entry.is_answered() {
             self.errors.requested_ack(self.window.next());
+            self.window.requested_ack(now);
         }
         match asks {
             true => self.ack_requests.reset(),
@@ -114,13 +116,10 @@ impl Requester {
         }
         let fenced = begins && entry.is_fenced() && reads != 0;
         let (end, waits) = match entry.is_answered() {
-            true => (
-                self.reads.part_end(entry, seq),
-                !self.reads.may_follow(reads),
-            ),
+            true => (Reads::part_end(entry, seq), !self.reads.may_follow(reads)),
             false => (seq + 1, false),
         };
-        self.window.has_room_to(end) && entry.failure.is_none() && !fenced && !waits
+        self.window.has_room_for(seq, end) && entry.failure.is_none() && !fenced && !waits
     }
 
     /// Whether [`Requester::transmit`] has something to do, except while the RNR timer runs.
@@ -193,7 +192,7 @@ impl Requester {
 
     /// Returns the request for the rest, from `seq` on, of the part of a READ that contains `seq`.
     fn build_read(&self, entry: &Entry, seq: Seq, remote: RemoteAddress) -> Next {
-        let numbers = self.reads.part_end(entry, seq).since(seq);
+        let numbers = Reads::part_end(entry, seq).since(seq);
         let offset = seq.since(entry.first) * mtu_bytes(self.mtu);
         let length = (entry.length - offset).min(numbers * mtu_bytes(self.mtu));
         let reth = Reth {

@@ -160,7 +160,8 @@ fn rc_configs(ends: [At; 2], mtu: PathMtu, random: &mut Random) -> [RcConfig; 2]
     let mut configs = [config(Side::A), config(Side::B)];
     let psns = [psn(random), psn(random)];
     let reads = 1 + random.below(4) as u8;
-    let window = [1, 2, 5, 64][random.below(4) as usize];
+    // A window of 5 packets grows.
+    let (window, most) = [(1, 1), (2, 2), (5, 64), (64, 64)][random.below(4) as usize];
     for (own, peer) in [(0, 1), (1, 0)] {
         let config = &mut configs[own];
         (config.qpn, config.peer) = (ends[own].qpn(), ends[peer].qpn());
@@ -170,6 +171,7 @@ fn rc_configs(ends: [At; 2], mtu: PathMtu, random: &mut Random) -> [RcConfig; 2]
         config.requester.max_reads = reads;
         config.responder.max_reads = reads;
         config.requester.window = window;
+        config.requester.max_window = most;
         config.requester.max_work = MAX_WORK;
         config.requester.retry.timeout = AckTimeout::new(7).unwrap();
     }

@@ -14,10 +14,16 @@ use super::{Delivery, Random, Side, TestMemory, config};
 const BYTE: Span = Span::from_ps(800);
 /// Requests that the program keeps in flight.
 const DEPTH: usize = 16;
+const LONG_DEPTH: usize = 100;
+/// One-way time of a long path.
+const LONG_FLIGHT: Span = Span::from_ms(1);
+/// 4.096 µs × 2^10 = 4.2 ms.
+const LONG_TIMEOUT: u8 = 10;
 /// 4.096 µs × 2^6 = 262 µs.
 pub const TIMEOUT: u8 = 6;
 /// Bytes that are carried for a figure, at least in `MESSAGES` messages.
 const BYTES: usize = 8 << 20;
+const LONG_BYTES: usize = 128 << 20;
 const MESSAGES: usize = 32;
 
 /// Packets lost, of 10 000.
@@ -38,6 +44,9 @@ pub struct Row {
     pub window: u32,
     /// Bytes of a message.
     pub size: usize,
+    /// Maximum number of packets in flight over a path of 1 ms. `None`: the path takes [`FLIGHT`](super::FLIGHT), and the
+    /// window stays.
+    pub long: Option<u32>,
 }
 
 /// All rows.
@@ -52,6 +61,7 @@ pub fn rows() -> Vec<Row> {
                         mtu,
                         window,
                         size,
+                        long: None,
                     });
                 }
             }
@@ -63,13 +73,14 @@ pub fn rows() -> Vec<Row> {
 impl Row {
     /// Gbit/s of payload while every packet, whatever it is, is lost with the same probability.
     pub fn goodput(&self, loss: u64) -> f64 {
-        let count = (BYTES / self.size).max(MESSAGES);
+        let bytes = self.long.map_or(BYTES, |_| LONG_BYTES);
+        let count = (bytes / self.size).max(MESSAGES);
         let mut network = self.network(loss);
         let from = At { host: 0, qp: 0 };
         let mut posted = 0;
         loop {
             let done = network.station(from).completions.len();
-            while posted < count && posted < done + DEPTH {
+            while posted < count && posted < done + self.depth() {
                 let work = self.work(posted as u64);
                 network.post(from, work, To::Peer).expect("there is room");
                 posted += 1;
@@ -83,6 +94,11 @@ impl Row {
         let failed = |c: &&adverb_transport::Completion| c.work.status != WcStatus::Success;
         assert_eq!(station.completions.iter().find(failed), None);
         (8 * count * self.size) as f64 / network.now.as_ps() as f64 * 1e3
+    }
+
+    /// Requests that the program keeps in flight.
+    fn depth(&self) -> usize {
+        self.long.map_or(DEPTH, |_| LONG_DEPTH)
     }
 
     pub fn work(&self, id: u64) -> SendWork {
@@ -101,15 +117,17 @@ impl Row {
     /// Two hosts with a queue pair each; the network between them loses `loss` packets of 10 000.
     pub fn network(&self, loss: u64) -> Network {
         let ends = [0, 1].map(|host| At { host, qp: 0 });
+        let timeout = self.long.map_or(TIMEOUT, |_| LONG_TIMEOUT);
         let hosts = [(Side::A, 0, 1), (Side::B, 1, 0)].map(|(side, own, peer)| {
             let mut config = config(side);
             (config.qpn, config.peer) = (ends[own].qpn(), ends[peer].qpn());
             config.path_mtu = self.mtu;
             config.requester.window = self.window;
-            config.requester.max_work = DEPTH;
+            config.requester.max_window = self.long.unwrap_or(self.window);
+            config.requester.max_work = self.depth();
             config.requester.max_reads = DEPTH as u8;
             config.responder.max_reads = DEPTH as u8;
-            config.requester.retry.timeout = AckTimeout::new(TIMEOUT).unwrap();
+            config.requester.retry.timeout = AckTimeout::new(timeout).unwrap();
             let qp = RcQp::new(&config, ReceiveQueue::new(1));
             let memory = TestMemory::sized(self.size, self.size);
             Host::new(memory, vec![AnyQp::Rc(Box::new(qp), ends[peer])])
@@ -121,6 +139,9 @@ impl Row {
         };
         let mut network = Network::new(hosts.into(), Box::new(delivery));
         network.byte = Some(BYTE);
+        if self.long.is_some() {
+            network.flight = LONG_FLIGHT;
+        }
         network
     }
 }

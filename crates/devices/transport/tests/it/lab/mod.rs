@@ -162,6 +162,7 @@ pub fn config(side: Side) -> RcConfig {
             },
             max_reads: 4,
             window: 64,
+            max_window: 64,
         },
         responder: ResponderConfig {
             first_psn: first(side.other()),
