@@ -39,7 +39,7 @@ pub(super) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
         is_first = false;
         let setting = Setting {
             on: &on,
-            repetitions: 1,
+            repetitions: args.repetitions.unwrap_or(1),
             duration: Span::from_secs(10),
         };
         let cells = cells(args, &device)?;
@@ -69,11 +69,6 @@ fn refuse(args: &StudyArgs) -> Result<(), Usage> {
             !args.rates.is_empty(),
             "--rates",
             "it compares no speeds of links",
-        ),
-        (
-            args.repetitions.is_some(),
-            "--repetitions",
-            "its cells are measured once",
         ),
     ];
     match refused.into_iter().find(|(given, ..)| *given) {

@@ -6,6 +6,7 @@ use crate::common::wire::ip;
 use crate::common::{Ended, Place, end_of, not_run, signal, wait_for};
 use insta::assert_snapshot;
 use rustix::process::Signal;
+use serde_json::Value;
 
 /// Whether there can be a path here; prints why if not.
 fn can_run(place: &Place) -> bool {
@@ -17,22 +18,88 @@ fn can_run(place: &Place) -> bool {
     can
 }
 
+/// Runs a program from the near end, with `adverb serve` at the far one, whose process is `$server`, and meanwhile the
+/// shell command `then`, which waits for `$program`.
+fn between(place: &Place, options: &str, line: &str, then: &str) -> Ended {
+    let adverb = place.command("").get_program().to_owned();
+    let adverb = adverb.to_str().unwrap();
+    let far = format!(
+        "echo $$ >pid; exec {adverb} serve --once --bind 10.77.0.2:0 --device soft@10.77.0.2 2>server"
+    );
+    let near = format!(
+        "until at=$(sed -n 's/listening at \\([^,]*\\),.*/\\1/p' server) && test -n \"$at\"; do sleep 0.05; done
+         {adverb} {line} --device soft@10.77.0.1 --peer $at &
+         program=$! server=$(cat pid)
+         {then}"
+    );
+    let mut command = place.command(&format!("degen {options} --far"));
+    command.args([&far, "--", "sh", "-c", &near]);
+    Ended::from(command.output().unwrap())
+}
+
+/// The programs of the WAN study, with the metric that each measures.
+const WAN: [(&str, &str); 4] = [
+    ("overlap --compute 1ms", "/metrics/overlap_ratio"),
+    ("fetch", "/metrics/latency_ns/p50"),
+    (
+        "interference --compute 5ms --clients 2",
+        "/metrics/slowdown",
+    ),
+    ("rendezvous --size 50000", "/metrics/one_way_ns/p50"),
+];
+
+#[test]
+fn programs_of_the_wan_study_run_over_a_path_that_loses_packets() {
+    let place = Place::new();
+    if !can_run(&place) {
+        return;
+    }
+    for (program, metric) in WAN {
+        let place = Place::new();
+        let line = format!("{program} --iters 20 --timeout 4ms --json");
+        let ended = between(&place, "--delay 1ms --loss 2%", &line, "wait $program");
+        assert!(ended.talk.contains(" lost"), "{}", ended.talk);
+        let record = ended.record();
+        let figure = record.pointer(metric).and_then(Value::as_f64);
+        assert!(figure.is_some_and(|figure| figure > 0.0), "{record}");
+        if program.starts_with("rendezvous") {
+            // Both ways, with three to warm up.
+            assert_eq!(record["metrics"]["checked"]["bytes"], 2 * 23 * 50_000);
+        }
+    }
+}
+
+#[test]
+fn a_program_whose_peer_is_killed_behind_a_path_ends_with_one_line() {
+    let place = Place::new();
+    if !can_run(&place) {
+        return;
+    }
+    for (program, _) in WAN {
+        let place = Place::new();
+        let line = format!("{program} --iters 5000 --timeout 4ms --retries 3");
+        // The eleventh column is the number of packets sent.
+        let then = "while kill -0 $program && awk '/degen0/ {sent = $11} END {exit sent >= 100}' /proc/net/dev; do sleep 0.01; done
+                    kill -9 $server; wait $program";
+        let ended = between(&place, "--delay 1ms", &line, then);
+        assert_eq!(ended.code, Some(1), "{}", ended.talk);
+        let errors: Vec<_> = (ended.talk.lines())
+            .filter(|line| line.starts_with("error: "))
+            .collect();
+        let gone =
+            |line: &str| line.ends_with("is gone: the connection was closed by the other end");
+        assert!(matches!(errors[..], [line] if gone(line)), "{}", ended.talk);
+    }
+}
+
 #[test]
 fn programs_at_both_ends_exchange_packets_through_the_router() {
     let place = Place::new();
     if !can_run(&place) {
         return;
     }
-    let adverb = place.command("").get_program().to_owned();
-    let adverb = adverb.to_str().unwrap();
-    let far = format!("{adverb} serve --once --bind 10.77.0.2:0 --device soft@10.77.0.2 2>server");
-    let near = format!(
-        "until at=$(sed -n 's/listening at \\([^,]*\\),.*/\\1/p' server) && test -n \"$at\"; do sleep 0.05; done
-         exec {adverb} ping --op send --iters 20 --device soft@10.77.0.1 --peer $at --json"
-    );
-    let mut command = place.command("degen --delay 2ms --far");
-    command.args([&far, "--", "sh", "-c", &near]);
-    let ended = Ended::from(command.output().unwrap());
+    let line = "ping --op send --iters 20 --json";
+    let ended = between(&place, "--delay 2ms", line, "wait $program");
     assert!(
         ended
             .talk

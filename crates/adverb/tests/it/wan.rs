@@ -42,6 +42,22 @@ fn each_program_runs_on_each_kind_of_device() {
     assert!(place.shm_files().is_empty());
 }
 
+/// Over RC, a protocol sees losses only as delays.
+#[test]
+fn every_byte_of_a_rendezvous_is_right_although_packets_are_lost() {
+    let place = Place::new();
+    for protocol in ["write", "read", "prearranged", "eager"] {
+        let device = "--device soft@127.46.0.10 --loss 2% --timeout 1ms";
+        let line =
+            format!("rendezvous --protocol {protocol} --size 50000 --iters 20 {device} --json");
+        let record = place.run(&line).record();
+        let lost = ["first peer", "second peer"]
+            .map(|peer| number(&record["counters"][peer], "/impaired_lost_pkts"));
+        assert!(lost[0] + lost[1] > 0.0, "{record}");
+        assert_eq!(record["metrics"]["checked"]["bytes"], 2 * 23 * 50_000);
+    }
+}
+
 #[test]
 fn a_model_runs_the_kernels_tcp_next_to_queue_pairs() {
     let place = Place::new();
@@ -66,7 +82,7 @@ fn what_a_device_or_a_program_does_not_do_is_refused() {
     assert_snapshot!(refused("interference --compute 0"), @"error: --compute 0 ps with --iters 10: expected more than 0 and at most 50.0 s in total");
     assert_snapshot!(refused("interference --device model:ammasso_gige --by tcp --size 64"), @"error: --size 64 B with --by tcp: the model's TCP does not merge small writes, so that the server would only handle interrupts; use 1 KiB or more");
     assert_snapshot!(refused("fetch --response-delay 6s"), @"error: --response-delay 6.00 s: expected at most 5.00 s");
-    assert_snapshot!(refused("study --study wan --repetitions 2"), @"error: --repetitions with --study wan: its cells are measured once; leave it out");
+    assert_snapshot!(refused("study --study wan --rates sdr"), @"error: --rates with --study wan: it compares no speeds of links; leave it out");
 }
 
 /// All figures of the study are drawn from the records of a model.

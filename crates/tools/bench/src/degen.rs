@@ -1,6 +1,6 @@
 //! A path through `degen`, and what is measured on it: when datagrams arrive, and what streams reach.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use crate::row::{Pair, Setting, in_turn};
 use crate::stats::{median, sorted};
-use crate::{adverb, iperf};
+use crate::{adverb, iperf, timestamp};
 
 pub(crate) const NEEDS: &str = "a path between two network namespaces needs root and /dev/net/tun";
 pub(crate) const NEEDS_IPERF: &str = "it needs root, /dev/net/tun and iperf3 (Debian: iperf3)";
@@ -78,56 +78,37 @@ fn sockets(path: &Path) -> Result<[UdpSocket; 2]> {
     Ok([at(0, NEAR, FAR)?, at(1, FAR, NEAR)?])
 }
 
-/// Sends `packets` numbered datagrams back to back; returns when each was sent and arrived.
-fn burst(path: &Path, packets: u32, delay: Duration) -> Result<Vec<(Instant, Instant)>> {
+/// Sends `packets` numbered datagrams back to back; returns how long after the first one each was sent, and how long after
+/// the first one it arrived. The receiving thread does not run while they are sent: there may be only two cores, for the
+/// sender and the router.
+fn burst(path: &Path, packets: u32) -> Result<Vec<[Duration; 2]>> {
     let [near, far] = sockets(path)?;
-    far.set_nonblocking(true)?;
-    let deadline = Instant::now() + TIMEOUT + 20 * delay * packets;
-    thread::scope(|scope| {
-        // It polls: a thread that sleeps would wake up later than the first datagrams arrive.
-        let receiver = scope.spawn(|| {
-            let mut arrived = Vec::with_capacity(packets as usize);
-            let mut datagram = [0; BYTES];
-            while arrived.len() < packets as usize && Instant::now() < deadline {
-                match far.recv(&mut datagram) {
-                    Ok(_) => arrived.push((
-                        u32::from_be_bytes([0, 1, 2, 3].map(|i| datagram[i])),
-                        Instant::now(),
-                    )),
-                    Err(e) if e.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
-                    Err(e) => return Err(e),
-                }
-            }
-            Ok(arrived)
-        });
-        thread::sleep(Duration::from_millis(5));
-        let mut sent = Vec::with_capacity(packets as usize);
-        let mut datagram = [0; BYTES];
-        for n in 0..packets {
-            datagram[..4].copy_from_slice(&n.to_be_bytes());
-            sent.push(Instant::now());
-            near.send(&datagram)?;
-        }
-        let arrived = receiver.join().expect("receiving does not panic")?;
-        ensure!(
-            arrived.len() == sent.len(),
-            "{} of {packets} datagrams arrived",
-            arrived.len()
-        );
-        Ok(arrived
-            .into_iter()
-            .map(|(n, at)| (sent[n as usize], at))
-            .collect())
-    })
+    timestamp::turn_on(&far)?;
+    thread::sleep(Duration::from_millis(20)); // the kernel turns it on a little later
+    let mut sent = Vec::with_capacity(packets as usize);
+    let mut datagram = [0; BYTES];
+    for n in 0..packets {
+        datagram[..4].copy_from_slice(&n.to_be_bytes());
+        sent.push(Instant::now());
+        near.send(&datagram)?;
+    }
+    let arrived = (0..packets).map(|_| {
+        let at = timestamp::receive(&far, &mut datagram);
+        let n = u32::from_be_bytes([0, 1, 2, 3].map(|i| datagram[i]));
+        Ok((n as usize, at.context("a datagram did not arrive")?))
+    });
+    let arrived: Vec<_> = arrived.collect::<Result<_>>()?;
+    let (first, first_at) = arrived[0];
+    ensure!(first == 0, "datagram {first} arrived first");
+    let spacing = |(n, at): (usize, Duration)| [sent[n] - sent[0], at.saturating_sub(first_at)];
+    Ok(arrived.into_iter().map(spacing).collect())
 }
 
 /// Median error in percent of the spacing of a burst: of the time from the first datagram to each other one.
-fn spacing_error(times: &[(Instant, Instant)]) -> f64 {
-    let (first_sent, first_arrived) = times[0];
-    let errors = times[1..].iter().map(|(sent, arrived)| {
-        let (sent, arrived) = (*sent - first_sent, *arrived - first_arrived);
-        100.0 * (arrived.as_secs_f64() / sent.as_secs_f64() - 1.0).abs()
-    });
+fn spacing_error(spacings: &[[Duration; 2]]) -> f64 {
+    let errors = spacings[1..]
+        .iter()
+        .map(|[sent, arrived]| 100.0 * (arrived.as_secs_f64() / sent.as_secs_f64() - 1.0).abs());
     median(&sorted(errors))
 }
 
@@ -137,11 +118,11 @@ const BURST: u32 = 1000;
 /// each packet for the delay before it reads the next one.
 pub(crate) fn spacing() -> Result<Option<Pair>> {
     let delay = Duration::from_millis(1);
-    let Some((ours, _)) = behind(delayed(delay), |path| burst(path, BURST, delay))? else {
+    let Some((ours, _)) = behind(delayed(delay), |path| burst(path, BURST))? else {
         return Ok(None);
     };
     let path = path(MTU).context(NEEDS)?;
-    let naive = chained(&path, delay, || burst(&path, BURST, delay))?;
+    let naive = chained(&path, delay, || burst(&path, BURST))?;
     Ok(Some((spacing_error(&ours), spacing_error(&naive))))
 }
 
@@ -278,7 +259,8 @@ pub(crate) fn loss() -> Result<Option<Pair>> {
             near.send(&[0; BYTES])?;
         }
         let took = start.elapsed();
-        thread::sleep(Duration::from_millis(200));
+        // The router may be late while other programs run.
+        thread::sleep(Duration::from_secs(1));
         Ok(took.as_secs_f64())
     })?;
     Ok(sent.map(|(took, [out, _])| {

@@ -26,6 +26,7 @@ mod startup;
 mod stats;
 mod table;
 mod tcp;
+mod timestamp;
 mod ucx;
 mod udp;
 
