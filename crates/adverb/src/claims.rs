@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use adverb_experiments::{EXPERIMENTS, Experiment, ledgers, wan};
+use adverb_experiments::{EXPERIMENTS, Experiment, PROGRAM_STUDIES, ProgramStudy, ledgers};
 use adverb_launch::Usage;
 use adverb_measure::{pair_records, read};
 use adverb_report::claims::{Answer, Assessment, Claim, Judgement, Ledger, assess, markdown};
@@ -89,9 +89,10 @@ fn refuse_other_studies(args: &ClaimsArgs, records: &[Record]) -> Result<(), Usa
         let experiments = EXPERIMENTS.iter().filter(is_asked);
         let figures = experiments.flat_map(|experiment| experiment.figures);
         let figures = figures.map(|figure| figure.spec.id);
-        let of_wan = wan::FIGURES.iter().map(|figure| figure.id);
-        let of_wan = of_wan.filter(|_| asked(args).any(|asked| asked.study == wan::ID));
-        figures.chain(of_wan).collect()
+        let is_asked = |study: &&ProgramStudy| asked(args).any(|asked| asked.study == study.id);
+        let of_programs = PROGRAM_STUDIES.iter().filter(is_asked);
+        let of_programs = of_programs.flat_map(|study| study.figures);
+        figures.chain(of_programs.map(|figure| figure.id)).collect()
     };
     // Records outside a study belong to no figure: those of `ping` and `blast` may be any cell.
     let can_be_asked = |record: &Record| {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::ExitCode;
 
-use adverb_experiments::{EXPERIMENTS, Experiment, Figure, wan};
+use adverb_experiments::{EXPERIMENTS, Experiment, Figure, PROGRAM_STUDIES, ProgramStudy};
 use adverb_report::FigureSpec;
 use adverb_workload::pair::CellSpec;
 use serde_json::{Value, json};
@@ -17,7 +17,9 @@ pub(crate) fn list(format: Format) -> anyhow::Result<ExitCode> {
     let mut stdout = terminal::stdout();
     if format == Format::Json {
         let all = EXPERIMENTS.iter().map(in_json);
-        let all: Vec<Value> = all.chain([wan_in_json()]).collect();
+        let all: Vec<Value> = all
+            .chain(PROGRAM_STUDIES.iter().map(study_in_json))
+            .collect();
         writeln!(stdout, "{}", json!({ "experiments": all }))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -27,9 +29,14 @@ pub(crate) fn list(format: Format) -> anyhow::Result<ExitCode> {
             writeln!(stdout, "  {:8}  {}", figure.spec.id, figure.spec.title)?;
         }
     }
-    writeln!(stdout, "{} ({}); --study wan", wan::TITLE, wan::SOURCE)?;
-    for figure in wan::FIGURES {
-        writeln!(stdout, "  {:8}  {}", figure.id, figure.title)?;
+    for study in &PROGRAM_STUDIES {
+        let ProgramStudy {
+            id, title, source, ..
+        } = study;
+        writeln!(stdout, "{title} ({source}); --study {id}")?;
+        for figure in study.figures {
+            writeln!(stdout, "  {:8}  {}", figure.id, figure.title)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -56,10 +63,10 @@ fn in_json(experiment: &Experiment) -> Value {
     })
 }
 
-fn wan_in_json() -> Value {
-    let figures = wan::FIGURES.iter().map(|spec| of_figure(spec));
+fn study_in_json(study: &ProgramStudy) -> Value {
+    let figures = study.figures.iter().map(|spec| of_figure(spec));
     let figures: Vec<Value> = figures.collect();
-    json!({ "id": wan::ID, "title": wan::TITLE, "source": wan::SOURCE, "figures": figures })
+    json!({ "id": study.id, "title": study.title, "source": study.source, "figures": figures })
 }
 
 fn of_figure(spec: &FigureSpec) -> Value {

@@ -30,6 +30,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use adverb_launch::{AgentOptions, Until, Usage};
+use adverb_patterns::LoopKind;
 use clap::error::ErrorKind;
 
 use args::{Command, Refused, ServeArgs, StoreArgs, StoreCommand};
@@ -86,7 +87,14 @@ fn run(mut commands: Vec<Command>) -> anyhow::Result<ExitCode> {
             }
         }
         Command::Blast(_) => measure::blast(&points!(commands, Blast))?,
-        Command::ClosedLoop(_) => services::closed_loop(&points!(commands, ClosedLoop))?,
+        Command::ClosedLoop(_) => {
+            let points = points!(commands, ClosedLoop);
+            services::loops(LoopKind::Closed, points.iter().map(|args| &args.loops))?;
+        }
+        Command::OpenLoop(_) => {
+            let points = points!(commands, OpenLoop);
+            services::loops(LoopKind::Open, points.iter().map(|args| &args.loops))?;
+        }
         Command::Sequencer(_) => services::sequencer(&points!(commands, Sequencer))?,
         Command::Kv(_) => services::kv(&points!(commands, Kv))?,
         Command::Store(StoreArgs { command: None, .. }) => {
@@ -99,7 +107,7 @@ fn run(mut commands: Vec<Command>) -> anyhow::Result<ExitCode> {
         Command::Interference(_) => services::interference(&points!(commands, Interference))?,
         Command::Rendezvous(_) => services::rendezvous(&points!(commands, Rendezvous))?,
         _ if commands.len() > 1 => {
-            let reason = "a list or range of values is for ping, blast, closed-loop, sequencer, kv, store, connect, mcast, overlap, fetch, interference and rendezvous";
+            let reason = "a list or range of values is for ping, blast, closed-loop, open-loop, sequencer, kv, store, connect, mcast, overlap, fetch, interference and rendezvous";
             return Err(Usage(reason.to_owned()).into());
         }
         _ => return run_once(commands.swap_remove(0)),
@@ -130,6 +138,7 @@ fn run_once(command: Command) -> anyhow::Result<ExitCode> {
         Command::Ping(_)
         | Command::Blast(_)
         | Command::ClosedLoop(_)
+        | Command::OpenLoop(_)
         | Command::Sequencer(_)
         | Command::Kv(_)
         | Command::Store(_)

@@ -30,8 +30,8 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     if args.list {
         return experiments::list(args.format);
     }
-    if args.study.is_some_and(StudyId::is_of_programs) {
-        return programs::run(args);
+    if let Some(study) = args.study.and_then(StudyId::of_programs) {
+        return programs::run(study, args);
     }
     let out = folder(args);
     let Begun {

@@ -13,6 +13,7 @@ mod impair;
 mod install;
 mod length;
 mod limit;
+mod loops;
 mod machine;
 mod mcast;
 mod measure;
@@ -43,6 +44,7 @@ pub(crate) use degen::DegenArgs;
 pub(crate) use format::Format;
 pub(crate) use install::{CompletionsArgs, ManArgs};
 pub(crate) use limit::LimitArgs;
+pub(crate) use loops::{ClosedLoopArgs, LoopArgs, OnOff, OpenLoopArgs, Slots, WorkerMix};
 pub(crate) use machine::{DevicesArgs, DoctorArgs};
 pub(crate) use mcast::{McastArgs, McastSide};
 pub(crate) use measure::{BlastArgs, MeasureArgs, PingArgs};
@@ -56,8 +58,7 @@ pub(crate) use report::ReportArgs;
 pub(crate) use run::{EnvArgs, NicArgs, RunArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use services::{
-    ClientArgs, ClosedLoopArgs, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs, SequencerBy,
-    ServerArgs,
+    ClientArgs, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs, SequencerBy, ServerArgs,
 };
 pub(crate) use store::{StoreArgs, StoreCommand, StoreLoadArgs, StoreServeArgs};
 pub(crate) use study::StudyArgs;
@@ -152,7 +153,18 @@ impl Refused {
 
 /// Returns the definitions of all arguments.
 pub(crate) fn command() -> clap::Command {
-    with_usual_options(Cli::command())
+    let command = with_usual_options(Cli::command());
+    command.mut_subcommand("open-loop", |open| {
+        let queue = "Requests of a queue pair's send queue, which the thread keeps full";
+        open.mut_arg("outstanding", |arg| arg.default_value("1024").help(queue))
+            .mut_arg("qps", |arg| {
+                arg.default_value("1").help("Queue pairs per client")
+            })
+            .mut_arg("batch", |arg| {
+                arg.default_value("1")
+                    .help("Requests posted with one doorbell")
+            })
+    })
 }
 
 /// Lets options take `-1` as a value, so that their own parser refuses it, instead of an error about an
@@ -177,6 +189,7 @@ pub(crate) enum Command {
     Ping(PingArgs),
     Blast(BlastArgs),
     ClosedLoop(ClosedLoopArgs),
+    OpenLoop(OpenLoopArgs),
     Sequencer(SequencerArgs),
     Kv(KvArgs),
     Store(StoreArgs),
@@ -250,8 +263,9 @@ impl Command {
             Command::Fetch(args) => (&mut args.on, 1),
             Command::Rendezvous(args) => (&mut args.on, 1),
             Command::Interference(args) => (&mut args.on, usize::MAX),
-            Command::ClosedLoop(ClosedLoopArgs { clients, .. })
-            | Command::Sequencer(SequencerArgs { clients, .. })
+            Command::ClosedLoop(ClosedLoopArgs { loops })
+            | Command::OpenLoop(OpenLoopArgs { loops }) => (&mut loops.clients.on, usize::MAX),
+            Command::Sequencer(SequencerArgs { clients, .. })
             | Command::Kv(KvArgs { clients, .. }) => (&mut clients.on, usize::MAX),
             _ => return None,
         };

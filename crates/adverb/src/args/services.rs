@@ -1,11 +1,10 @@
 //! The command lines of programs with several members.
 
-use adverb_results::Opcode;
 use adverb_units::{Bytes, Span};
 use clap::{Args, ValueEnum};
 
 use super::target::TargetArgs;
-use super::value::{count, duration, rate, word_of};
+use super::value::{count, duration, rate};
 
 /// Measure a sequencer: unique numbers for many clients, by RPC or by FETCH_ADD
 ///
@@ -130,47 +129,6 @@ pub(crate) enum KvBy {
 pub(crate) enum KvPuts {
     Lock,
     Ask,
-}
-
-/// Measure request rate and latency of client threads that keep one-sided requests in flight
-///
-/// Each client thread opens --qps queue pairs (RC), spread round-robin over
-/// --machines targets, and keeps --outstanding requests in flight on each.
-///
-///   rate     requests per second of all threads together
-///   mean     from a request's post until its completion is seen
-#[derive(Debug, Args)]
-#[command(
-    verbatim_doc_comment,
-    after_help = "\
-Examples:
-  adverb closed-loop --op read                       READs of 64 B, two clients
-  adverb closed-loop --op fetch-add --outstanding 16
-  adverb closed-loop --op write --size 32 --inline --outstanding 32
-         --device model:connect_ib --clients 10"
-)]
-pub(crate) struct ClosedLoopArgs {
-    /// Operation: write, read, fetch-add or cas
-    #[arg(
-        long,
-        value_parser = word_of(&[Opcode::Write, Opcode::Read, Opcode::FetchAdd, Opcode::Cas])
-    )]
-    pub(crate) op: Opcode,
-
-    /// Payload of a WRITE or READ: bytes (64), binary multiples (4K) [default: 64; an atomic operation
-    /// always has 8]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) size: Option<Bytes>,
-
-    /// Carry the payload in the request itself (WRITE)
-    #[arg(long)]
-    pub(crate) inline: bool,
-
-    #[command(flatten)]
-    pub(crate) posting: PostingArgs,
-
-    #[command(flatten)]
-    pub(crate) clients: ClientArgs,
 }
 
 /// How queue pairs are used.

@@ -185,12 +185,15 @@ mod tests {
             "DIR",
             "TEXT",
             "ADDR",
+            "NODE",
+            "READ:WRITE",
         ];
         let all = crate::args::command();
         for program in [
             "ping",
             "blast",
             "closed-loop",
+            "open-loop",
             "sequencer",
             "kv",
             "store",

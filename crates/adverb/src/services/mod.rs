@@ -1,8 +1,8 @@
-//! `adverb sequencer`, `kv`, `closed-loop`, `connect`, `mcast` and others: programs of several members.
+//! `adverb sequencer`, `kv`, `closed-loop`, `open-loop`, `connect`, `mcast` and others: programs of several members.
 
 mod check;
-mod closed_loop;
 mod connect;
+mod loops;
 mod mcast;
 mod result;
 mod start;
@@ -13,8 +13,8 @@ mod words;
 use adverb_launch::Usage;
 use adverb_measure::JobCell;
 use adverb_patterns::{
-    Clients, Items, Job, MAX_BATCH, OneSided, OneSidedClients, Pace, Puts, Remote, RequestBy, Rpc,
-    Service, Serving, StoreLoad,
+    Clients, Items, Job, MAX_BATCH, OneSided, OneSidedClients, Pace, Puts, RD_ATOMIC, Remote,
+    RequestBy, Rpc, Service, Serving, StoreLoad,
 };
 use adverb_units::{Bytes, Span};
 use adverb_verbs::Level;
@@ -28,11 +28,11 @@ use check::{
     AS_OUTSTANDING, check_by_rpc, check_cores, check_counts, check_memory, check_store, passive,
     posting,
 };
-pub(crate) use closed_loop::closed_loop;
 pub(crate) use connect::connect;
+pub(crate) use loops::loops;
 pub(crate) use mcast::mcast;
-use start::{RD_ATOMIC, measure, schedule};
 pub(crate) use start::{Setting, measure_as};
+use start::{measure, schedule};
 pub(crate) use store::{serve_store, store};
 pub(crate) use wan::{fetch, interference, overlap, rendezvous};
 use words::{counted, with_common, word, words};

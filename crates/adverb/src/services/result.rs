@@ -57,7 +57,11 @@ impl Table for Rows {
             let count = record.metric(&format!("checked.{name}"))?;
             Some(format!("{count} {what}"))
         });
-        let parts: Vec<String> = parts.collect();
+        let words = record.metric("words_checked").map(|count| {
+            let torn = record.metric("words_torn").unwrap_or(0.0);
+            format!("{count} words of 8 B, {torn} torn")
+        });
+        let parts: Vec<String> = parts.chain(words).collect();
         (!parts.is_empty()).then(|| format!("Checked: {}.", parts.join("; ")))
     }
 }

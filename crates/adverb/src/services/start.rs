@@ -19,9 +19,6 @@ use crate::terminal;
 /// Timeout of a program in addition to the time that it measures.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Outstanding READs and atomics of one queue pair.
-pub(super) const RD_ATOMIC: u8 = 16;
-
 /// Returns when members warm up and measure.
 pub(super) fn schedule(args: &ClientArgs) -> Schedule {
     let measured = duration(args);

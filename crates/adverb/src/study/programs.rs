@@ -1,25 +1,25 @@
-//! `adverb study --study wan`: a study whose cells are programs of several roles.
+//! `adverb study --study wan` and `--study numa`: studies whose cells are programs of several roles.
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use adverb_experiments::Profile;
-use adverb_experiments::wan::{Abilities, plan};
-use adverb_launch::{DeviceChoice, Usage};
+use adverb_experiments::{Abilities, Profile, ProgramStudy};
+use adverb_host::{nodes, resolve, usable_cores};
+use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Usage};
 use adverb_measure::{Ending, JobCell, render};
-use adverb_patterns::Job;
 use adverb_results::{Impairment, Record};
 use adverb_units::Span;
+use adverb_verbs::NodeChoice;
 
 use super::folder;
 use crate::args::{DeviceArgs, Format, OutArgs, StudyArgs, TargetArgs};
 use crate::services::{Setting, measure_as};
 use crate::sink::Table;
-use crate::{report, table, terminal};
+use crate::{report, terminal};
 
 /// Measures the study's cells on each device, and writes the report.
-pub(super) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
-    refuse(args)?;
+pub(super) fn run(study: &'static ProgramStudy, args: &StudyArgs) -> anyhow::Result<ExitCode> {
+    refuse(study, args)?;
     let out = folder(args);
     let mut is_first = true;
     for device in args.device.each() {
@@ -42,8 +42,8 @@ pub(super) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
             repetitions: args.repetitions.unwrap_or(1),
             duration: Span::from_secs(10),
         };
-        let cells = cells(args, &device)?;
-        measure_as(cells.into_iter().map(Ok), &setting, |_| Rows)?;
+        let cells = cells(study, args, &device)?;
+        measure_as(cells.into_iter().map(Ok), &setting, |_| Rows(study))?;
     }
     if args.format == Format::Text {
         let mut stdout = terminal::stdout();
@@ -58,7 +58,7 @@ pub(super) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Refuses options of the other studies.
-fn refuse(args: &StudyArgs) -> Result<(), Usage> {
+fn refuse(study: &ProgramStudy, args: &StudyArgs) -> Result<(), Usage> {
     let refused = [
         (
             !args.only.is_empty(),
@@ -73,79 +73,123 @@ fn refuse(args: &StudyArgs) -> Result<(), Usage> {
     ];
     match refused.into_iter().find(|(given, ..)| *given) {
         Some((_, flag, why)) => Err(Usage(format!(
-            "{flag} with --study wan: {why}; leave it out"
+            "{flag} with --study {}: {why}; leave it out",
+            study.id
         ))),
         None => Ok(()),
     }
 }
 
-fn cells(args: &StudyArgs, device: &DeviceArgs) -> anyhow::Result<Vec<JobCell>> {
+/// Returns the cells of a study on a device; says which parts of it are left out there.
+fn cells(
+    study: &ProgramStudy,
+    args: &StudyArgs,
+    device: &DeviceArgs,
+) -> anyhow::Result<Vec<JobCell>> {
     let device = device.choice();
-    let delay = Impairment {
-        delay: Span::from_ms(1),
-        seed: 1,
-        ..Impairment::default()
-    };
-    let no_delay = device.check_impairment(Some(&delay)).err();
-    if let Some(reason) = &no_delay {
-        terminal::say(&format!("left out: cells with a delay: {reason}"));
-    }
     let is_virtual = matches!(device, DeviceChoice::Model(_));
-    let is_tcp = matches!(device, DeviceChoice::Tcp(_));
-    let abilities = Abilities {
-        queue_pairs: !is_tcp,
-        sockets: is_tcp || is_virtual,
-        delay: no_delay.is_none(),
-        is_virtual,
-    };
+    let abilities = abilities(&device)?;
     let options = args.path.options()?;
-    let points = plan(args.profile.unwrap_or(Profile::Quick), abilities).into_iter();
+    let points = (study.plan)(args.profile.unwrap_or(Profile::Quick), abilities).into_iter();
     let cells = points.map(|mut point| {
-        let own = point.job.path.impairment;
-        point.job.path = options;
+        let own = *point.job.path();
+        let mut path = own.or(options);
         // Two ends at one address use UDP only if their ports inject faults, or none on request.
         let none = Impairment {
             seed: 1,
             ..Impairment::default()
         };
-        let over_udp = (no_delay.is_none() && !is_virtual).then_some(none);
-        point.job.path.impairment = own.or(options.impairment).or(over_udp);
+        let over_udp = (abilities.delay && !is_virtual).then_some(none);
+        path.impairment = path.impairment.or(over_udp);
+        *point.job.path_mut() = path;
         let title = point.program.to_owned();
-        let mut cell = JobCell::new(point.program, &point.params, title, Job::Wan(point.job));
+        let mut cell = JobCell::new(point.program, &point.params, title, point.job);
         cell.figures = point.figures.into_iter().map(str::to_owned).collect();
         cell
     });
-    Ok(cells.collect())
+    let cells: Vec<JobCell> = cells.collect();
+    if cells.is_empty() {
+        return Err(Usage(format!(
+            "{device}: no cell of --study {} runs there",
+            study.id
+        ))
+        .into());
+    }
+    let shown = |figure: &str| {
+        cells
+            .iter()
+            .any(|cell| cell.figures.iter().any(|id| id == figure))
+    };
+    let absent = study.figures.iter().filter(|figure| !shown(figure.id));
+    absent.for_each(|figure| terminal::say(&format!("left out: {}", figure.name)));
+    if !abilities.delay && study.id == "wan" {
+        terminal::say("left out: cells with a delay, which this device does not inject");
+    }
+    if !abilities.other_node && study.id == "numa" {
+        terminal::say(&format!(
+            "left out: what depends on NUMA nodes: {device} has no second node, or the node of its NIC is not known"
+        ));
+    }
+    Ok(cells)
 }
 
-/// A row for each cell: its id and the metric that figures show.
-struct Rows;
+fn abilities(device: &DeviceChoice) -> anyhow::Result<Abilities> {
+    let delay = Impairment {
+        delay: Span::from_ms(1),
+        seed: 1,
+        ..Impairment::default()
+    };
+    let is_tcp = matches!(device, DeviceChoice::Tcp(_));
+    let delay = device.check_impairment(Some(&delay)).is_ok();
+    Ok(match device {
+        DeviceChoice::Model(preset) => {
+            let params = Hardware::load(preset)?.preset.params;
+            let cpu = params.cpu;
+            Abilities {
+                queue_pairs: true,
+                sockets: true,
+                delay,
+                is_virtual: true,
+                other_node: true,
+                cpus: cpu.cores * cpu.threads_per_core,
+                switches: params.link.switches,
+            }
+        }
+        _ => Abilities {
+            queue_pairs: !is_tcp,
+            sockets: is_tcp,
+            delay,
+            is_virtual: false,
+            other_node: nodes().len() > 1 && has_node(device),
+            cpus: usable_cores().len() as u32,
+            switches: 0,
+        },
+    })
+}
 
-/// Formats a metric.
-type Show = fn(f64) -> String;
+/// Whether the node of a device is known.
+fn has_node(device: &DeviceChoice) -> bool {
+    let info = DeviceInfo::query(device);
+    let node = info.ok().and_then(|info| info.numa_node);
+    resolve(NodeChoice::Nic, node).is_ok()
+}
 
-/// The metrics that figures show. A record has one or two of them.
-const SHOWN: [(&str, Show); 5] = [
-    ("one_way_ns.p50", table::ns),
-    ("overlap_ratio", table::two_places),
-    ("slowdown", table::two_places),
-    ("communication_ns.p50", table::ns),
-    ("latency_ns.p50", table::ns),
-];
+/// A row for each cell: its id and the metrics that figures show.
+struct Rows(&'static ProgramStudy);
 
 impl Table for Rows {
     fn title(&self, record: &Record) -> String {
-        format!("study wan on {}", record.device)
+        format!("study {} on {}", self.0.id, record.device)
     }
 
     fn columns(&self) -> Vec<(&'static str, usize)> {
-        let shown = SHOWN.iter().map(|(path, _)| (*path, 12));
+        let shown = self.0.shown.iter().map(|shown| (shown.metric, 12));
         std::iter::once(("program     ", 12)).chain(shown).collect()
     }
 
     fn rows(&self, record: &Record) -> Vec<Vec<Option<String>>> {
-        let shown = SHOWN.iter();
-        let shown = shown.map(|(path, show)| record.metric(path).map(show));
+        let shown = self.0.shown.iter();
+        let shown = shown.map(|shown| record.metric(shown.metric).map(|v| shown.quantity.show(v)));
         let program = format!("{:<12}", record.program);
         vec![std::iter::once(Some(program)).chain(shown).collect()]
     }

@@ -116,9 +116,9 @@ fn missing_records_and_unknown_claims_are_named() {
     let place = Place::new();
     let refused = |line: &str, code| place.run(line).refused(code).to_owned();
     assert_snapshot!(refused("claims --only mac-9", 2), @"error: --only: invalid claim 'mac-9': `adverb claims` lists all ids");
-    assert_snapshot!(refused("claims --study kalia", 2), @"error: --study: invalid study 'kalia': expected macarthur, russell or wan");
+    assert_snapshot!(refused("claims --study kalia", 2), @"error: --study: invalid study 'kalia': expected macarthur, russell, wan or numa");
     assert_snapshot!(refused("claims nowhere", 1), @"error: folder nowhere does not exist: name one that `adverb study` wrote");
     let kv = "sequencer --device model:cx5 --clients 2 --duration 1ms --out s";
     place.run(kv).ok();
-    assert_snapshot!(refused("claims s", 2), @"error: s: records of sequencer, which no claim of macarthur, russell or wan is about: name a folder that `adverb study` wrote for it");
+    assert_snapshot!(refused("claims s", 2), @"error: s: records of sequencer, which no claim of macarthur, russell, wan or numa is about: name a folder that `adverb study` wrote for it");
 }

@@ -18,6 +18,7 @@ mod model;
 mod model_report;
 mod model_trace;
 mod nesting;
+mod numa;
 mod ranks;
 mod restricted;
 mod run;

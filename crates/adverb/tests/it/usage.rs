@@ -11,7 +11,7 @@ fn usage(args: &str) -> String {
 
 #[test]
 fn unknown_words() {
-    assert_snapshot!(usage("foo"), @"error: unknown command 'foo': choose from study, ping, blast, closed-loop, sequencer, kv, store, connect, mcast, overlap, fetch, interference, rendezvous, run, env, degen, serve, devices, doctor, model, report, compare, claims, completions");
+    assert_snapshot!(usage("foo"), @"error: unknown command 'foo': choose from study, ping, blast, closed-loop, open-loop, sequencer, kv, store, connect, mcast, overlap, fetch, interference, rendezvous, run, env, degen, serve, devices, doctor, model, report, compare, claims, completions");
     assert_snapshot!(usage("pin --op send"), @"error: unknown command 'pin': did you mean ping? see `adverb --help`");
     assert_snapshot!(usage("model foo"), @"error: unknown command 'foo': choose from list, show, trace, validate");
     assert_snapshot!(usage("ping --op shout"), @"error: invalid --op 'shout': expected send, write-imm, write, read, write-read, fetch-add or cas");
@@ -22,7 +22,7 @@ fn unknown_words() {
     assert_snapshot!(usage("ping --op send now"), @"error: unknown argument 'now': see `adverb ping --help`");
     assert_snapshot!(usage("study --profile slow"), @"error: invalid --profile 'slow': expected quick, paper or full");
     assert_snapshot!(usage("study --only fig1,fig9"), @"error: --only: invalid figure 'fig9': choose from fig1, fig2, fig3, fig4, fig5, fig6, table1, fig7, fig8, rank-rtt, rank-cpu, latency, loss, path (a letter names a panel: fig1a)");
-    assert_snapshot!(usage("study --study numa"), @"error: --study: invalid study 'numa': choose from macarthur, russell, path, wan");
+    assert_snapshot!(usage("study --study kalia"), @"error: --study: invalid study 'kalia': choose from macarthur, russell, path, wan, numa");
     assert_snapshot!(usage("study --study russell --only fig1"), @"error: --only fig1: not a figure of --study russell, which has rank-rtt, rank-cpu, latency");
 }
 

@@ -1,29 +1,35 @@
 //! The station of a real device.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use adverb_units::{CpuTime, Span, Time};
+use adverb_units::{Bytes, CpuTime, Span, Time};
 use adverb_verbs::{
-    CompletionChannel, CompletionQueue, Context, CqId, MemoryAccessError, MemoryRegion, NotCounted,
-    OutOfBandError, RoleId, Station, WaitError, WorkCompletion,
+    CompletionChannel, CompletionQueue, Context, CpuLoad, CqId, LoadTally, MemoryAccessError,
+    MemoryRegion, NotCounted, NumaPlacement, OutOfBandError, PlacementError, RoleId, Station,
+    WaitError, WorkCompletion,
 };
 
 use crate::clock::{self, CpuScope};
 use crate::computation;
 use crate::hub::HubMail;
 use crate::link::{Link, Stream};
+use crate::process::usable_cores;
 use crate::system_calls::SystemCalls;
+use crate::{load, numa};
 
 /// Polls between two clock readings. The first ones have no pause, because a message in flight arrives within
 /// them; later ones leave the core to its other hardware thread.
 const POLLS_PER_LOOK: u32 = 1024;
 /// The same for a role that yields its core after each poll, on a busy machine for milliseconds each time.
 const YIELDS_PER_LOOK: u32 = 16;
+
+/// The longest region whose pages are looked up although their node was not chosen.
+const MOST_LOOKED_AT: Bytes = Bytes::mib(64);
 
 /// How long a sleeping wait may take to notice that the run has ended.
 const STOP_LATENCY: Span = Span::from_ms(50);
@@ -42,6 +48,10 @@ pub struct HostStation<C: Context, T: Stream = UnixStream> {
     address: SocketAddr,
     /// Counts the system calls of the role's thread, from the first request for their number on.
     calls: OnceCell<Result<SystemCalls, NotCounted>>,
+    /// CPUs that the process may use, even if the role's thread is pinned to one of them.
+    usable: Vec<u32>,
+    /// The node that the role's memory is bound to.
+    memory: Cell<Option<u32>>,
 }
 
 /// Channels to other roles.
@@ -69,7 +79,15 @@ impl<C: Context, T: Stream> HostStation<C, T> {
             stop: None,
             address: (Ipv4Addr::LOCALHOST, 0).into(),
             calls: OnceCell::new(),
+            usable: usable_cores(),
+            memory: Cell::new(None),
         }
+    }
+
+    /// Sets the CPUs that the process may use; by default those that the calling thread may run on.
+    #[must_use]
+    pub fn of_process_on(self, usable: Vec<u32>) -> Self {
+        HostStation { usable, ..self }
     }
 
     /// Sets which CPU time counts as the role's; by default the whole process's.
@@ -309,6 +327,50 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
         computation::execute(idle);
     }
 
+    fn bind(&self, numa: NumaPlacement) -> Result<(), PlacementError> {
+        let nic = self.context.numa_node();
+        if let Some(node) = numa::resolve(numa.threads, nic)? {
+            numa::bind_thread(node, &self.usable)?;
+        }
+        if let Some(node) = numa::resolve(numa.memory, nic)? {
+            numa::bind_memory(node)?;
+            self.memory.set(Some(node));
+        }
+        Ok(())
+    }
+
+    fn memory_node(&self, mr: &C::Mr) -> Result<Option<u32>, PlacementError> {
+        if self.memory.get().is_none() && mr.length() > MOST_LOOKED_AT {
+            return Ok(None);
+        }
+        let found = numa::nodes_of_range(mr.addr(), mr.length().get());
+        match (self.memory.get(), found) {
+            (None, Err(_)) => Ok(None),
+            (Some(node), Err(error)) => Err(PlacementError(format!(
+                "cannot query whether memory is on NUMA node {node}: {error}"
+            ))),
+            (Some(node), Ok(found)) if found.iter().any(|at| *at != node) => {
+                Err(PlacementError(format!(
+                    "memory is on NUMA nodes {found:?}, not only on node {node}: free memory there"
+                )))
+            }
+            (_, Ok(found)) => Ok(match found[..] {
+                [only] => Some(only),
+                _ => None,
+            }),
+        }
+    }
+
+    fn under_load<R>(
+        &self,
+        loads: &[CpuLoad],
+        mr: &C::Mr,
+        body: impl FnOnce() -> R,
+    ) -> Result<(R, LoadTally), PlacementError> {
+        let at = (self.context.numa_node(), &self.usable[..]);
+        load::under_load(loads, mr.words(), at, body)
+    }
+
     fn send(&self, to: RoleId, message: &[u8]) -> Result<(), OutOfBandError> {
         match &self.mail {
             Mail::Links(links) => link(links, to)?.send(to, message),
@@ -342,7 +404,6 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
 mod tests {
     use super::*;
     use adverb_softnic::{SoftContext, SoftDevice};
-    use adverb_units::Bytes;
     use adverb_verbs::{AccessFlags, Device};
 
     const OTHER: RoleId = RoleId(1);

@@ -266,6 +266,11 @@ impl Context for VerbsContext {
         provenance::of(&self.handle)
     }
 
+    fn numa_node(&self) -> Option<u32> {
+        let device = Sysfs::default().device_without_gids(&self.handle.raw.name());
+        device.ok().flatten()?.numa_node
+    }
+
     fn alloc_pd(&self) -> Result<VerbsPd, CreateError> {
         let handle = self.handle.clone();
         // SAFETY: the context is open.

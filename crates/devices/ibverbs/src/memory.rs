@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use adverb_abi as abi;
 use adverb_units::Bytes;
@@ -175,6 +175,16 @@ impl MemoryRegion for VerbsMr {
         let byte = self.check(offset, 1)?;
         // SAFETY: `check` has verified that the byte is within the mapping; atomics may race with writers.
         Ok(unsafe { (*byte.cast::<AtomicU8>()).load(Ordering::Acquire) })
+    }
+
+    fn words(&self) -> Option<&[AtomicU64]> {
+        let words = self.length as usize / size_of::<AtomicU64>();
+        let first = self.base.as_ptr().cast::<AtomicU64>();
+        // SAFETY: the mapping has at least `length` bytes and lives as long as `self` is borrowed; it is aligned. Atomics
+        // may race with any writer.
+        first
+            .is_aligned()
+            .then(|| unsafe { std::slice::from_raw_parts(first, words) })
     }
 
     #[inline]

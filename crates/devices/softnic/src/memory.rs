@@ -3,7 +3,7 @@
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use adverb_units::Bytes;
@@ -386,6 +386,19 @@ impl MemoryRegion for SoftMr {
         let byte = self.check(offset, 1)?;
         // SAFETY: `check` ensures that the byte is in the region; an atomic load may race with any writer.
         Ok(unsafe { (*byte.cast::<AtomicU8>()).load(Ordering::Acquire) })
+    }
+
+    fn words(&self) -> Option<&[AtomicU64]> {
+        let words = self.length().as_usize() / size_of::<AtomicU64>();
+        let first = self
+            .check(0, (words * size_of::<AtomicU64>()) as u64)
+            .ok()?;
+        let first = first.cast::<AtomicU64>();
+        // SAFETY: `check` ensures that the range is in the region, which stays mapped as long as `self` is borrowed; it is
+        // aligned. Atomics may race with any writer.
+        first
+            .is_aligned()
+            .then(|| unsafe { std::slice::from_raw_parts(first, words) })
     }
 
     #[inline]

@@ -2,11 +2,10 @@
 
 use adverb_sim::{Budget, Outcome, Returned, Role, RoleKind, Seed, Simulation};
 use adverb_units::Time;
-use adverb_verbs::{Counters, DeviceCaps, Impairment, RoleId};
+use adverb_verbs::{Counters, CpuLoad, DeviceCaps, Impairment, RoleId};
 
 use crate::counters;
 use crate::host::cores::CoreTimes;
-use crate::host::load::CpuLoad;
 use crate::host::placement::Placement;
 use crate::ids::MachineId;
 use crate::machine::Machine;
@@ -109,10 +108,8 @@ impl Cluster {
     /// Adds threads to a machine that work from the beginning to the end. Threads on the roles' node compete
     /// with the roles for cores.
     pub fn load(&mut self, machine: MachineId, load: &CpuLoad) {
-        self.simulation.shared().with(|fabric, _| {
-            let machine = &mut fabric.machines[machine];
-            machine.root.load(load, &machine.preset.params);
-            machine.seat(load);
+        self.simulation.shared().with(|fabric, events| {
+            fabric.machines[machine].load(load, events.now());
         });
     }
 

@@ -30,7 +30,6 @@ mod world;
 pub use cluster::Cluster;
 pub use host::bare::{Addressing, BareDevice, BareDeviceError, Dma, Pace, Transferred, Window};
 pub use host::forward::{ForwardError, Forwarded, Lookups, forward};
-pub use host::load::{Access, CpuLoad, Node, Work};
 pub use host::placement::Placement;
 pub use ids::MachineId;
 pub use objects::{

@@ -5,8 +5,9 @@ use std::cell::Cell;
 use adverb_sim::{Condition, Role, Wake};
 use adverb_units::{CpuTime, Span, Time};
 use adverb_verbs::{
-    CompletionQueue, CqId, Level, MemoryAccessError, MemoryRegion, OutOfBandError, RoleId, Station,
-    WaitError, Work, WorkCompletion,
+    CompletionQueue, CpuLoad, CqId, Level, LoadTally, LoadWork, MemoryAccessError, MemoryRegion,
+    NodeChoice, NumaPlacement, OutOfBandError, PlacementError, RoleId, Station, WaitError, Work,
+    WorkCompletion,
 };
 
 use crate::host::cores::CoreTimes;
@@ -16,6 +17,16 @@ use crate::objects::{ModelChannel, ModelContext, ModelCq, ModelMr};
 use crate::params::CpuParams;
 use crate::trace::StepKind;
 use crate::world::fabric::{Fabric, OutOfBandMessage};
+
+/// Refuses nodes by number.
+fn named(node: NodeChoice) -> Result<(), PlacementError> {
+    match node {
+        NodeChoice::Number(number) => Err(PlacementError(format!(
+            "NUMA node {number}: the nodes of a model are nic and other"
+        ))),
+        NodeChoice::Any | NodeChoice::Nic | NodeChoice::Other => Ok(()),
+    }
+}
 
 /// Largest out-of-band message.
 const MAX_OUT_OF_BAND: u64 = 1 << 20;
@@ -358,6 +369,39 @@ impl Station for ModelStation<'_> {
             .role
             .with(|fabric, _| fabric.machines[machine].words.atomic(word, core, now));
         self.role.wait_until(end);
+    }
+
+    /// The cluster was made with the placement of each machine's buffers.
+    fn bind(&self, numa: NumaPlacement) -> Result<(), PlacementError> {
+        [numa.threads, numa.memory].into_iter().try_for_each(named)
+    }
+
+    fn under_load<R>(
+        &self,
+        loads: &[CpuLoad],
+        _mr: &ModelMr,
+        body: impl FnOnce() -> R,
+    ) -> Result<(R, LoadTally), PlacementError> {
+        let cpus = self.cpu.cores * self.cpu.threads_per_core;
+        for load in loads {
+            named(load.node)?;
+            let nodes = if load.node == NodeChoice::Any { 2 } else { 1 };
+            let (threads, most) = (load.threads, nodes * cpus);
+            if threads > most && matches!(load.work, LoadWork::Buffer { .. }) {
+                return Err(PlacementError(format!(
+                    "{threads} workers exceed the {most} CPUs of {} on the model; use fewer",
+                    if nodes == 1 { "a node" } else { "both nodes" }
+                )));
+            }
+        }
+        self.role.sync();
+        let machine = self.context.machine();
+        self.role.with(|fabric, events| {
+            let now = events.now();
+            let machine = &mut fabric.machines[machine];
+            loads.iter().for_each(|load| machine.load(load, now));
+        });
+        Ok((body(), LoadTally::default()))
     }
 
     fn send(&self, to: RoleId, message: &[u8]) -> Result<(), OutOfBandError> {

@@ -8,6 +8,7 @@
 //! direct calls, so the abstraction costs nothing on the data path.
 
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
 
 use adverb_units::{Bytes, Span};
 use serde::{Deserialize, Serialize};
@@ -95,6 +96,11 @@ pub trait Context: Sized {
 
     /// Returns the description of the device for records: driver, firmware, placement …, by name.
     fn provenance(&self) -> Vec<(String, String)>;
+
+    /// Returns the NUMA node that the device is attached to; `None` if it is on none, or the firmware does not report it.
+    fn numa_node(&self) -> Option<u32> {
+        None
+    }
 
     /// Allocates a protection domain (`ibv_alloc_pd`).
     ///
@@ -298,6 +304,12 @@ pub trait MemoryRegion {
     /// # Errors
     /// The byte is not within the region.
     fn load(&self, offset: u64) -> Result<u8, MemoryAccessError>;
+
+    /// Returns the region as words of 8 B that the CPU shares with the device; `None` if it is not aligned, or not this
+    /// process's memory (a model). Whole words are loaded and stored without locks.
+    fn words(&self) -> Option<&[AtomicU64]> {
+        None
+    }
 
     /// Returns an SGE of `length` bytes at `offset`, for a work request.
     ///

@@ -3,8 +3,8 @@
 use adverb_units::{Span, Time};
 
 use crate::{
-    Context, CpuTime, CqId, MemoryAccessError, NotCounted, OutOfBandError, RoleId, Station,
-    WaitError, Work, WorkCompletion,
+    Context, CpuLoad, CpuTime, CqId, LoadTally, MemoryAccessError, NotCounted, NumaPlacement,
+    OutOfBandError, PlacementError, RoleId, Station, WaitError, Work, WorkCompletion,
 };
 
 /// Intercepts the waits of a [`Guarded`] station.
@@ -134,6 +134,23 @@ impl<S: Station, G: Guard> Station for Guarded<'_, S, G> {
 
     fn account(&self, work: Work) {
         self.station.account(work);
+    }
+
+    fn bind(&self, numa: NumaPlacement) -> Result<(), PlacementError> {
+        self.station.bind(numa)
+    }
+
+    fn memory_node(&self, mr: &<S::Context as Context>::Mr) -> Result<Option<u32>, PlacementError> {
+        self.station.memory_node(mr)
+    }
+
+    fn under_load<R>(
+        &self,
+        loads: &[CpuLoad],
+        mr: &<S::Context as Context>::Mr,
+        body: impl FnOnce() -> R,
+    ) -> Result<(R, LoadTally), PlacementError> {
+        self.station.under_load(loads, mr, body)
     }
 
     fn send(&self, to: RoleId, message: &[u8]) -> Result<(), OutOfBandError> {

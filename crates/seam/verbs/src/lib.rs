@@ -31,6 +31,7 @@ pub mod error;
 pub mod guarded;
 pub mod ids;
 pub mod impairment;
+pub mod numa;
 pub mod path;
 pub mod priority;
 pub mod probability;
@@ -62,6 +63,10 @@ pub use error::{
 pub use guarded::{Guard, Guarded};
 pub use ids::{CqId, Gid, Imm, Lid, Lkey, PortNum, Psn, Qpn, Rkey, SrqId, Srqn, WrId};
 pub use impairment::Impairment;
+pub use numa::{
+    Access, CpuLoad, LoadTally, LoadWork, NodeChoice, NumaPlacement, ParseNodeChoiceError,
+    PlacementError, WordCount,
+};
 pub use path::{PathOptionError, PathOptions, PostApi};
 pub use priority::{ServiceLevel, TrafficClass};
 pub use probability::{ParseProbabilityError, Probability};

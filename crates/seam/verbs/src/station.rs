@@ -14,6 +14,7 @@ use crate::completion::WorkCompletion;
 use crate::device::Context;
 use crate::error::{CreateError, MemoryAccessError, PollError};
 use crate::ids::CqId;
+use crate::numa::{CpuLoad, LoadTally, NumaPlacement, PlacementError};
 use crate::stream::{StreamError, Streams};
 
 /// Number of a role within its program, from 0.
@@ -121,6 +122,53 @@ pub trait Station {
     /// model advances the clock by the time that the modelled CPU needs.
     fn account(&self, work: Work) {
         let _ = work;
+    }
+
+    /// Binds the role's thread, and the memory that it registers from now on, to NUMA nodes. A model has placed its
+    /// roles before they run.
+    ///
+    /// # Errors
+    /// There is no such node, or the system refuses.
+    fn bind(&self, numa: NumaPlacement) -> Result<(), PlacementError> {
+        match numa == NumaPlacement::default() {
+            true => Ok(()),
+            false => Err(PlacementError(
+                "this device places no threads or memory on NUMA nodes".to_owned(),
+            )),
+        }
+    }
+
+    /// Checks that a region is where the role's memory was bound to, and returns the NUMA node of its pages; `None` if
+    /// they are on several nodes, or the system does not report it.
+    ///
+    /// # Errors
+    /// Pages are elsewhere.
+    fn memory_node(
+        &self,
+        mr: &<Self::Context as Context>::Mr,
+    ) -> Result<Option<u32>, PlacementError> {
+        let _ = mr;
+        Ok(None)
+    }
+
+    /// Calls `body` while threads load this machine's CPUs, and returns what they did. Threads that access a buffer
+    /// access `mr`.
+    ///
+    /// # Errors
+    /// The threads cannot be placed or started; `body` is not called.
+    fn under_load<R>(
+        &self,
+        loads: &[CpuLoad],
+        mr: &<Self::Context as Context>::Mr,
+        body: impl FnOnce() -> R,
+    ) -> Result<(R, LoadTally), PlacementError> {
+        let _ = mr;
+        match loads {
+            [] => Ok((body(), LoadTally::default())),
+            _ => Err(PlacementError(
+                "this device runs no threads that load its CPUs".to_owned(),
+            )),
+        }
     }
 
     /// Sends `message` to role `to`, out of band.

@@ -6,13 +6,13 @@ use adverb_report::claims::Ledger;
 use serde_json::Value;
 use toml_edit::{ImDocument, Item, Table};
 
-use crate::{EXPERIMENTS, wan};
+use crate::{EXPERIMENTS, PROGRAM_STUDIES};
 
 /// The ledgers, each with the id of its experiment.
 static LEDGERS: LazyLock<Vec<(&'static str, Ledger)>> = LazyLock::new(|| {
     let with_claims = EXPERIMENTS.iter().filter(|e| !e.claims.is_empty());
     let of_experiments = with_claims.map(|e| (e.id, e.claims));
-    let all = of_experiments.chain([(wan::ID, wan::CLAIMS)]);
+    let all = of_experiments.chain(PROGRAM_STUDIES.iter().map(|study| (study.id, study.claims)));
     all.map(|(id, claims)| (id, read(claims))).collect()
 });
 

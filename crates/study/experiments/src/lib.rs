@@ -6,10 +6,12 @@
 
 mod ledger;
 mod macarthur_russell;
+mod numa;
 mod path;
 mod plan;
+mod programs;
 mod tutorial;
-pub mod wan;
+mod wan;
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,6 +25,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 pub use ledger::ledgers;
 use plan::Draft;
 pub use plan::{Limits, Plan, Ports, Profile, Unfilled};
+pub use programs::{Abilities, PROGRAM_STUDIES, Point, ProgramStudy, Shown};
 
 /// All experiments, in the order in which a study runs them and a report shows them.
 pub static EXPERIMENTS: [Experiment; 3] = [
@@ -119,7 +122,7 @@ pub fn figures() -> impl Iterator<Item = &'static Figure> {
 /// Returns what a report shows of all experiments.
 pub fn chapters() -> impl Iterator<Item = Chapter> {
     let own = EXPERIMENTS.iter().map(Experiment::chapter);
-    own.chain([wan::chapter()])
+    own.chain(PROGRAM_STUDIES.iter().map(ProgramStudy::chapter))
 }
 
 /// Name of a study, as the command line has it.
@@ -127,9 +130,9 @@ pub fn chapters() -> impl Iterator<Item = Chapter> {
 pub struct StudyId(&'static str);
 
 impl StudyId {
-    /// Whether its cells are programs of several roles ([`wan`]).
-    pub fn is_of_programs(self) -> bool {
-        self.0 == wan::ID
+    /// Returns the study if its cells are programs of several roles.
+    pub fn of_programs(self) -> Option<&'static ProgramStudy> {
+        PROGRAM_STUDIES.iter().find(|study| study.id == self.0)
     }
 
     /// Returns the study's figures, in the order of a report.
@@ -155,7 +158,7 @@ impl fmt::Display for StudyId {
 /// Returns the names of all studies.
 fn study_ids() -> impl Iterator<Item = &'static str> {
     let own = EXPERIMENTS.iter().map(|each| each.id);
-    own.chain([wan::ID])
+    own.chain(PROGRAM_STUDIES.iter().map(|study| study.id))
 }
 
 /// The text is not the name of a study.
@@ -258,7 +261,7 @@ mod tests {
         let message = "lan".parse::<StudyId>().unwrap_err().to_string();
         assert_eq!(
             message,
-            "invalid study 'lan': choose from macarthur, russell, path, wan"
+            "invalid study 'lan': choose from macarthur, russell, path, wan, numa"
         );
     }
 }

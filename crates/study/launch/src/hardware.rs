@@ -12,6 +12,7 @@ use adverb_hwmodel::{Cluster, Kind, Placement, Preset, Support, names};
 use adverb_results::{DeviceKind, DeviceRef};
 use adverb_sim::{Budget, Seed};
 use adverb_verbs::{Context, DeviceCaps, LinkRate, PortCaps, PortNum, Station};
+use adverb_workload::Program;
 use anyhow::{Context as _, anyhow, bail};
 
 /// Seed of a model's random numbers.
@@ -174,6 +175,22 @@ impl Hardware {
     pub fn cluster(&self, machines: u32) -> Cluster {
         let placements = vec![Placement::Cached; machines as usize];
         Cluster::seeded(&self.preset, &placements, SEED)
+    }
+
+    /// Returns a cluster for a program, with the buffers of each host on the node that the program chooses.
+    pub(crate) fn cluster_of(&self, program: &impl Program) -> Cluster {
+        let placements = (0..program.hosts()).map(|host| program.memory_node(host));
+        let placements: Vec<_> = placements.map(Placement::cached_on).collect();
+        let changes = program.hardware();
+        let mtu = changes.link_mtu.map(|mtu| mtu.bytes().get() as f64);
+        let switches = self.preset.params.link.switches;
+        let switches = switches.saturating_sub(changes.fewer_switches);
+        let mut values = vec![("link.switches", f64::from(switches))];
+        values.extend(changes.without_ddio.then_some(("memory.ddio_ways", 0.0)));
+        values.extend(mtu.map(|mtu| ("link.mtu_bytes", mtu)));
+        let preset = self.preset.clone().with(&values);
+        let preset = preset.expect("they are in the range of the parameters");
+        Cluster::seeded(&preset, &placements, SEED)
     }
 
     /// Whether it can be a device of `ping`, `blast` and `study`.

@@ -17,6 +17,8 @@ pub struct DeviceInfo {
     pub port_num: PortNum,
     /// Capabilities of the port.
     pub port: PortCaps,
+    /// NUMA node that it is attached to, if known.
+    pub numa_node: Option<u32>,
     /// This host, and the device's details for a record's provenance.
     pub site: Site,
 }
@@ -40,6 +42,7 @@ impl DeviceInfo {
             caps: limits.caps,
             port_num: limits.port_num,
             port: limits.port,
+            numa_node: None,
             site: site(hardware.details()),
         })
     }
@@ -51,6 +54,7 @@ impl DeviceInfo {
             caps: context.caps().clone(),
             port_num,
             port: context.port(port_num)?,
+            numa_node: context.numa_node(),
             site: site(context.provenance()),
         })
     }

@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 
 use adverb_host::{
     CpuScope, HostStation, HubFrame, HubLink, HubMail, TcpDevice, die_with_parent, pin,
+    usable_cores,
 };
 use adverb_results::Impairment;
 use adverb_units::{Bytes, CpuTime, Span};
@@ -136,6 +137,7 @@ pub(crate) fn serve(
         order,
         link,
         stop,
+        usable: usable_cores(),
     };
     match group.order.alone() {
         Some(alone) => group.run(alone),
@@ -165,6 +167,8 @@ struct Group {
     order: Order,
     link: Arc<HubLink>,
     stop: Option<Arc<AtomicBool>>,
+    /// CPUs that the process may use, before its threads are pinned.
+    usable: Vec<u32>,
 }
 
 impl Group {
@@ -240,7 +244,9 @@ impl Group {
     fn station<C: adverb_verbs::Context>(&self, context: C, seat: Seat) -> HostStation<C> {
         let roles = self.roles.len() as u32;
         let mail = HubMail::new(Arc::clone(&self.link), seat.role, roles);
-        let station = HostStation::at_hub(context, mail).sharing_core(seat.shares_core);
+        let station = HostStation::at_hub(context, mail)
+            .sharing_core(seat.shares_core)
+            .of_process_on(self.usable.clone());
         let station = match self.order.alone() {
             Some(_) => station,
             None => station.counting(CpuScope::Thread),

@@ -76,7 +76,7 @@ impl Hardware {
         limits: VirtualLimits,
         is_over: &dyn Fn() -> bool,
     ) -> Option<Run<P::Report>> {
-        let mut cluster = self.cluster(program.hosts());
+        let mut cluster = self.cluster_of(program);
         if let Some(how) = program.impairment() {
             cluster.impair(how);
         }

@@ -1,12 +1,12 @@
 //! One type for all programs, for launchers, processes and remote agents.
 
 use adverb_units::Bytes;
-use adverb_verbs::{DeviceCaps, Impairment, PathOptions, RoleId, Station};
+use adverb_verbs::{DeviceCaps, Impairment, NodeChoice, PathOptions, RoleId, Station};
 use adverb_workload::connect::{Connect, ConnectTally, run_connect};
 use adverb_workload::multicast::{Multicast, MulticastTally, run_multicast};
 use adverb_workload::pair::{CellResult, CellSpec, SpecError};
 use adverb_workload::pattern::{Part, Pattern, PatternError, Schedule, Tally, run};
-use adverb_workload::{Program, Role, RoleError, RoleLoad};
+use adverb_workload::{HardwareChanges, Program, Role, RoleError, RoleLoad};
 use serde::{Deserialize, Serialize};
 
 use crate::onesided::{OneSided, run_onesided};
@@ -49,6 +49,20 @@ impl Job {
             Job::Multicast(multicast) => &multicast.path,
             Job::Wan(wan) => &wan.path,
             Job::Store(store) => &store.path,
+        }
+    }
+
+    /// Returns the options of the path between its queue pairs, to change them.
+    pub fn path_mut(&mut self) -> &mut PathOptions {
+        match self {
+            Job::Pair(cell) => &mut cell.params.path,
+            Job::Pattern(pattern, _) => &mut pattern.path,
+            Job::Rpc(rpc, _) => &mut rpc.path,
+            Job::OneSided(program, _) => &mut program.path,
+            Job::Connect(connect) => &mut connect.path,
+            Job::Multicast(multicast) => &mut multicast.path,
+            Job::Wan(wan) => &mut wan.path,
+            Job::Store(store) => &mut store.path,
         }
     }
 
@@ -167,6 +181,20 @@ impl Program for Job {
         self.path().impairment
     }
 
+    fn memory_node(&self, host: u32) -> NodeChoice {
+        match self {
+            Job::Pattern(pattern, _) => pattern.memory_node(host),
+            _ => NodeChoice::Any,
+        }
+    }
+
+    fn hardware(&self) -> HardwareChanges {
+        match self {
+            Job::Pattern(pattern, _) => pattern.hardware,
+            _ => HardwareChanges::default(),
+        }
+    }
+
     fn is_stream(&self) -> bool {
         match self {
             Job::Connect(connect) => connect.is_stream(),
@@ -244,6 +272,7 @@ fn pattern_roles(pattern: &Pattern) -> Vec<Role> {
             Part::Churn { .. } => ("registrar", RoleLoad::Busy),
             Part::Strand(_) => ("sender", RoleLoad::Idle),
             Part::Serve => ("server", RoleLoad::Idle),
+            Part::Work(_) => ("server", RoleLoad::Busy),
             Part::Count => ("counter", RoleLoad::Idle),
         };
         Role {

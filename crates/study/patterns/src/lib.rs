@@ -2,6 +2,7 @@
 
 mod checked;
 mod job;
+mod loops;
 mod onesided;
 mod outcome;
 pub mod rendezvous;
@@ -19,6 +20,7 @@ pub use adverb_workload::pattern::{
 };
 pub use checked::NumberSet;
 pub use job::{Job, JobReport};
+pub use loops::{LoopKind, LoopNodes, OneSidedLoop, RD_ATOMIC, ServerLoad, SlotLayout};
 pub use onesided::{Items, OneSided, OneSidedClients, Puts, Remote, run_onesided};
 pub use outcome::{Outcome, OutcomeError, RoleOutcome};
 pub use rpc::{

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use adverb_results::{CpuShare, LatencyRecorder, Values};
 use adverb_units::{CpuTime, Span};
+use adverb_verbs::WordCount;
 use adverb_workload::connect::{Connect, ConnectTally};
 use adverb_workload::multicast::{Multicast, MulticastTally};
 use adverb_workload::pattern::{Part, Pattern, Tally};
@@ -305,10 +306,30 @@ fn pattern_outcome(pattern: &Pattern, tallies: &[&Tally]) -> Outcome {
         .map(|(_, tally)| Done::of_member(tally))
         .collect();
     let rate = seen.iter().filter_map(|done| done.per_second).sum();
-    let roles = tallies.iter().map(|tally| Done::of_member(tally).role());
+    let (mut accesses, mut words) = (0, WordCount::default());
+    for tally in tallies {
+        accesses += tally.load.accesses;
+        words.add(tally.load.words);
+        words.add(tally.words);
+    }
+    let mut metrics = metrics(&seen, rate, None, &json!({}));
+    if accesses > 0 {
+        metrics.insert("load_accesses".to_owned(), accesses.into());
+    }
+    if words.checked > 0 {
+        metrics.insert("words_checked".to_owned(), words.checked.into());
+        metrics.insert("words_torn".to_owned(), words.torn.into());
+    }
+    let role = |tally: &&Tally| {
+        let mut role = Done::of_member(tally).role();
+        if let Some(node) = tally.memory_node {
+            role.metrics.insert("memory_node".to_owned(), node.into());
+        }
+        role
+    };
     Outcome {
-        metrics: metrics(&seen, rate, None, &json!({})),
-        roles: roles.collect(),
+        metrics,
+        roles: tallies.iter().map(role).collect(),
     }
 }
 

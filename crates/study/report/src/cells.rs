@@ -58,6 +58,8 @@ pub enum Quantity {
     CpuActivePerRound,
     /// A share of 1, or a multiple.
     Ratio,
+    /// A number of things.
+    Count,
 }
 
 impl Quantity {
@@ -80,6 +82,7 @@ impl Quantity {
             Quantity::Megabits => format::megabits(value),
             Quantity::CpuActive | Quantity::CpuPassive | Quantity::Loss => format::percent(value),
             Quantity::Ratio => format!("{value:.2}"),
+            Quantity::Count => format!("{value:.0}"),
         }
     }
 
@@ -105,6 +108,7 @@ impl Quantity {
             Quantity::CpuPassive => "CPU, passive side",
             Quantity::CpuActivePerRound => "CPU time per round, active side",
             Quantity::Ratio => "ratio",
+            Quantity::Count => "number",
         }
     }
 }
@@ -189,7 +193,8 @@ impl<'a> Cell<'a> {
             | Quantity::ConnectionTime
             | Quantity::RegistrationTime
             | Quantity::Loss
-            | Quantity::Ratio => None,
+            | Quantity::Ratio
+            | Quantity::Count => None,
             Quantity::RoundTrip => Some(2.0 * ns),
             Quantity::MessageRate => Some(1e9 / self.record.shown_ns(ns)),
             Quantity::Throughput | Quantity::Goodput => {

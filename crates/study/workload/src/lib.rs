@@ -22,4 +22,4 @@ mod sample;
 pub mod streams;
 pub mod wiring;
 
-pub use program::{Cause, Program, Role, RoleError, RoleLoad};
+pub use program::{Cause, HardwareChanges, Program, Role, RoleError, RoleLoad};

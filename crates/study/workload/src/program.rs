@@ -1,7 +1,7 @@
 //! The interface between a program and its launcher.
 
 use adverb_units::Bytes;
-use adverb_verbs::{DeviceCaps, Impairment, RoleId, Station};
+use adverb_verbs::{DeviceCaps, Impairment, NodeChoice, PathMtu, RoleId, Station};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,17 @@ pub trait Program:
         None
     }
 
+    /// Returns the NUMA node of the memory of a host's roles.
+    fn memory_node(&self, host: u32) -> NodeChoice {
+        let _ = host;
+        NodeChoice::Any
+    }
+
+    /// What is different on the hosts, which only models can change.
+    fn hardware(&self) -> HardwareChanges {
+        HardwareChanges::default()
+    }
+
     /// Why a connection manager (`verbs+cm:`) cannot connect its queue pairs, if it cannot: it has UC, UD
     /// or DC queue pairs.
     fn refuses_manager(&self) -> Option<&'static str> {
@@ -74,6 +85,17 @@ pub trait Program:
         let hosts = self.roles().into_iter().map(|role| role.host + 1);
         hosts.max().unwrap_or(1)
     }
+}
+
+/// Changes of modelled hardware.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HardwareChanges {
+    /// NICs write to memory past the last-level cache (no DDIO).
+    pub without_ddio: bool,
+    /// Another MTU of the links than the preset has.
+    pub link_mtu: Option<PathMtu>,
+    /// Fewer switches between two machines than the preset has.
+    pub fewer_switches: u32,
 }
 
 /// A role of a program.

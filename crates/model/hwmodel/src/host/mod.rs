@@ -7,7 +7,6 @@ pub(crate) mod cores;
 pub(crate) mod forward;
 pub(crate) mod iommu;
 pub(crate) mod llc;
-pub(crate) mod load;
 pub(crate) mod memory;
 pub(crate) mod pcie;
 pub(crate) mod placement;

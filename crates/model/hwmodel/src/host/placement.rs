@@ -1,5 +1,7 @@
 //! The placement of a program's buffers.
 
+use adverb_verbs::NodeChoice;
+
 /// The node that a program's buffers are on, and whether they are cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
@@ -15,6 +17,22 @@ pub enum Placement {
 }
 
 impl Placement {
+    /// Returns the placement in the caches of a node.
+    pub fn cached_on(node: NodeChoice) -> Self {
+        match node {
+            NodeChoice::Other => Placement::RemoteCached,
+            NodeChoice::Any | NodeChoice::Nic | NodeChoice::Number(_) => Placement::Cached,
+        }
+    }
+
+    /// Returns the same node's memory.
+    pub(crate) fn flushed(self) -> Self {
+        match self.is_remote() {
+            true => Placement::RemoteMemory,
+            false => Placement::Memory,
+        }
+    }
+
     pub(crate) fn is_remote(self) -> bool {
         matches!(self, Placement::RemoteCached | Placement::RemoteMemory)
     }

@@ -2,10 +2,10 @@
 
 use adverb_sim::Random;
 use adverb_units::{Span, Time};
+use adverb_verbs::{Access, CpuLoad, LoadWork, NodeChoice};
 
 use crate::host::contention::{Contention, Core, LineTimes, Walk};
 use crate::host::llc::{Found, Line, Llc};
-use crate::host::load::{Access, CpuLoad, Node, Work};
 use crate::host::memory::Range;
 use crate::host::pcie::LINE;
 use crate::host::placement::Placement;
@@ -137,19 +137,19 @@ impl Root {
     }
 
     /// Starts the threads of a load. Only as many as there are CPUs run at a time.
-    pub(crate) fn load(&mut self, load: &CpuLoad, p: &Params) {
-        let Work::Walk { bytes, access } = load.work else {
+    pub(crate) fn load(&mut self, load: &CpuLoad, p: &Params, now: Time) {
+        let LoadWork::Buffer { bytes, access } = load.work else {
             return;
         };
         let cores = p.cpu.cores;
         let cpus = cores * p.cpu.threads_per_core;
-        let nodes = if load.node == Node::Both { 2 } else { 1 };
+        let nodes = if load.node == NodeChoice::Any { 2 } else { 1 };
         let transfer = p.memory.line_transfer_ns;
         let across = transfer + p.memory.dma_numa_extra_ns;
         let is_near = |thread: u32| match load.node {
-            Node::Nic => self.flow != Flow::Across,
-            Node::Other => self.flow == Flow::Across,
-            Node::Both => thread.is_multiple_of(2),
+            NodeChoice::Nic => self.flow != Flow::Across,
+            NodeChoice::Other => self.flow == Flow::Across,
+            NodeChoice::Any | NodeChoice::Number(_) => thread.is_multiple_of(2),
         };
         let threads = (0..load.threads.min(nodes * cpus)).map(|thread| {
             let core = Core(thread % (nodes * cores));
@@ -160,11 +160,11 @@ impl Root {
             bytes: bytes.get(),
             access,
             each: match access {
-                Access::Bytes { .. } => p.cpu.access_ns,
+                Access::Mixed { .. } => p.cpu.access_ns,
                 Access::CompareSwap => p.cpu.atomic_ns,
             },
         };
-        self.contention.begin(walk, threads);
+        self.contention.begin(walk, threads, now);
     }
 
     /// Accounts for `bytes` that the NIC wrote.

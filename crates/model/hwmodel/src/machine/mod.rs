@@ -3,11 +3,10 @@
 pub(crate) mod stages;
 
 use adverb_sim::{Clock, Pace, Seed};
-use adverb_units::Span;
-use adverb_verbs::{DeviceCaps, Gid, Lid, Operation, PathMtu};
+use adverb_units::{Span, Time};
+use adverb_verbs::{CpuLoad, DeviceCaps, Gid, Lid, LoadWork, NodeChoice, Operation, PathMtu};
 
 use crate::host::cores::Words;
-use crate::host::load::{CpuLoad, Node};
 use crate::host::memory::{Memory, Range};
 use crate::host::pcie::{LINE, Pcie};
 use crate::host::placement::Placement;
@@ -113,12 +112,21 @@ impl Machine {
         self.roles - 1
     }
 
-    /// Assigns places to the threads of a load.
-    pub(crate) fn seat(&mut self, load: &CpuLoad) {
+    /// Starts the threads of a load, and assigns places to them.
+    pub(crate) fn load(&mut self, load: &CpuLoad, now: Time) {
+        if let LoadWork::Flush { .. } = load.work {
+            // What is flushed again and again is in memory whenever the NIC accesses it.
+            self.placement = self.placement.flushed();
+            let (seed, index) = (self.seed, self.index);
+            self.root = Root::new(&self.preset.params, self.placement, |name| {
+                seed.stream(name, index.0.into())
+            });
+        }
+        self.root.load(load, &self.preset.params, now);
         self.roles += match (load.node, self.placement.is_remote()) {
-            (Node::Nic, false) | (Node::Other, true) => load.threads,
-            (Node::Nic, true) | (Node::Other, false) => 0,
-            (Node::Both, _) => load.threads.div_ceil(2),
+            (NodeChoice::Nic, false) | (NodeChoice::Other, true) => load.threads,
+            (NodeChoice::Nic, true) | (NodeChoice::Other, false) => 0,
+            (NodeChoice::Any | NodeChoice::Number(_), _) => load.threads.div_ceil(2),
         };
     }
 

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use adverb_report::{FigureSpec, Plots, Quantity, RecordPanel, Table, X, format};
 use adverb_results::Record;
 
+use crate::programs::{parameter, word};
+
 const SIZE: (X, &str, &str) = (X::Size, "size_bytes", "message size (bytes)");
 const DELAY: (X, &str, &str) = (X::Time, "impairment.delay_ns", "delay of the path, one way");
 const COMPUTE: (X, &str, &str) = (X::Time, "compute_ns", "computation");
@@ -221,12 +223,6 @@ pub(super) fn delay(record: &Record) -> u64 {
     delay.and_then(serde_json::Value::as_f64).unwrap_or(0.0) as u64
 }
 
-/// Returns a parameter that is a number; 0 if the record does not have it.
-pub(super) fn parameter(record: &Record, name: &str) -> u64 {
-    let value = record.params.get(name);
-    value.and_then(serde_json::Value::as_f64).unwrap_or(0.0) as u64
-}
-
 fn without_delay(record: &Record) -> bool {
     delay(record) == 0
 }
@@ -249,14 +245,6 @@ fn of_1_kib(record: &Record) -> bool {
 
 fn of_16_kib(record: &Record) -> bool {
     parameter(record, "size_bytes") == 16_384
-}
-
-/// Returns a parameter that is a word.
-pub(super) fn word<'r>(record: &'r Record, name: &str) -> &'r str {
-    let value = record.params.get(name);
-    value
-        .and_then(serde_json::Value::as_str)
-        .unwrap_or_default()
 }
 
 fn by(record: &Record) -> String {

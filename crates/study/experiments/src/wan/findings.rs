@@ -6,7 +6,8 @@ use adverb_report::format;
 use adverb_results::Record;
 
 use super::FIGURES;
-use super::figures::{by_protocol, delay, parameter, word};
+use super::figures::{by_protocol, delay};
+use crate::programs::{parameter, word};
 
 /// Returns what the records of the study show, device by device.
 pub(super) fn sentences(records: &[Record]) -> Vec<String> {

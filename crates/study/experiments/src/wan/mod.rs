@@ -1,23 +1,17 @@
 //! RDMA over IP in a WAN: delay, overlap, progress, stolen CPU and rendezvous, each with TCP next to it.
-//!
-//! Its cells are programs of several roles, so that it has a plan of its own ([`plan`](plan::plan)).
 
 mod figures;
 mod findings;
 mod plan;
 
-use adverb_report::{Chapter, FigureSpec};
+use adverb_report::{FigureSpec, Quantity};
 
-use crate::ledger;
+use crate::programs::{ProgramStudy, Shown};
 
 use figures::{FETCH, INTERFERENCE, LAN, LATENCY, OVERLAP, OVERLAP_DELAYED, PROGRESS, RENDEZVOUS};
-pub use plan::{Abilities, Point, plan};
-
-/// Name on the command line.
-pub const ID: &str = "wan";
 
 /// Its figures, in the order of a report.
-pub const FIGURES: [&FigureSpec; 8] = [
+static FIGURES: [&FigureSpec; 8] = [
     &LATENCY,
     &OVERLAP,
     &FETCH,
@@ -28,24 +22,24 @@ pub const FIGURES: [&FigureSpec; 8] = [
     &RENDEZVOUS,
 ];
 
-/// What it is about.
-pub const TITLE: &str = "RDMA over IP in a WAN";
+/// The study.
+pub(crate) const STUDY: ProgramStudy = ProgramStudy {
+    id: "wan",
+    title: "RDMA over IP in a WAN",
+    source: "H.-W. Jin et al., Performance Evaluation of RDMA over IP: A Case Study with the Ammasso Gigabit Ethernet NIC",
+    figures: &FIGURES,
+    shown: &[
+        shown("one_way_ns.p50", Quantity::OneWay),
+        shown("overlap_ratio", Quantity::Ratio),
+        shown("slowdown", Quantity::Ratio),
+        shown("communication_ns.p50", Quantity::RoundTrip),
+        shown("latency_ns.p50", Quantity::Latency),
+    ],
+    claims: include_str!("claims.toml"),
+    sentences: findings::sentences,
+    plan: plan::plan,
+};
 
-/// The publication that it repeats.
-pub const SOURCE: &str = "H.-W. Jin et al., Performance Evaluation of RDMA over IP: A Case Study with the Ammasso \
-                          Gigabit Ethernet NIC";
-
-/// The claims of the publication, as TOML.
-pub(crate) const CLAIMS: &str = include_str!("claims.toml");
-
-/// Returns what a report shows of it.
-pub fn chapter() -> Chapter {
-    Chapter {
-        title: TITLE,
-        source: SOURCE,
-        figures: FIGURES.to_vec(),
-        topics: &[],
-        ledger: ledger::of(ID),
-        sentences: Some(findings::sentences),
-    }
+const fn shown(metric: &'static str, quantity: Quantity) -> Shown {
+    Shown { metric, quantity }
 }

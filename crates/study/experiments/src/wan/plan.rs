@@ -1,42 +1,16 @@
 //! The cells of the study's figures.
 
 use adverb_patterns::rendezvous::Protocol;
-use adverb_patterns::{By, Task, Wan};
+use adverb_patterns::{By, Job, Task, Wan};
 use adverb_results::Impairment;
 use adverb_units::{Bytes, Span};
 use adverb_verbs::PathOptions;
-use serde_json::Value;
 
 use super::figures::{
     FETCH, INTERFERENCE, LAN, LATENCY, OVERLAP, OVERLAP_DELAYED, PROGRESS, RENDEZVOUS,
 };
 use crate::Profile;
-
-/// What a device can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Abilities {
-    /// It has queue pairs.
-    pub queue_pairs: bool,
-    /// It has sockets.
-    pub sockets: bool,
-    /// It delays packets on request.
-    pub delay: bool,
-    /// Its time is virtual: nothing varies, and 40 clients have a core each.
-    pub is_virtual: bool,
-}
-
-/// A cell: a program with its parameters, and the figures that show it.
-#[derive(Clone, Debug)]
-pub struct Point {
-    /// Name of the program on the command line.
-    pub program: &'static str,
-    /// Parameters of its record, by name, except for the path.
-    pub params: Value,
-    /// The program.
-    pub job: Wan,
-    /// The figures that show it.
-    pub figures: Vec<&'static str>,
-}
+use crate::programs::{Abilities, Point, add};
 
 /// Delays of the path in each direction.
 const DELAYS_US: [u64; 8] = [0, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000];
@@ -68,7 +42,7 @@ struct Draft {
 }
 
 /// Returns the cells that a device can run.
-pub fn plan(profile: Profile, abilities: Abilities) -> Vec<Point> {
+pub(super) fn plan(profile: Profile, abilities: Abilities) -> Vec<Point> {
     let iters = match (abilities.is_virtual, profile) {
         (true, _) => 3,
         (_, Profile::Quick) => 30,
@@ -235,19 +209,14 @@ impl Draft {
         if !can_send || (delay > Span::ZERO && !delays) {
             return;
         }
-        if let Some(point) = self.points.iter_mut().find(|point| point.job == job) {
-            let new = figures.iter().filter(|id| !point.figures.contains(id));
-            let new: Vec<_> = new.copied().collect();
-            point.figures.extend(new);
-            return;
-        }
         let (program, params) = job.parameters();
-        self.points.push(Point {
+        let new = Point {
             program,
             params,
-            job,
+            job: Job::Wan(job),
             figures: figures.to_vec(),
-        });
+        };
+        add(&mut self.points, new);
     }
 }
 
@@ -267,6 +236,9 @@ mod tests {
         sockets: true,
         delay: true,
         is_virtual: true,
+        other_node: true,
+        cpus: 24,
+        switches: 0,
     };
 
     fn shown(abilities: Abilities) -> BTreeSet<&'static str> {
@@ -294,8 +266,12 @@ mod tests {
             ..MODEL
         };
         let points = plan(Profile::Quick, tcp);
-        assert!(points.iter().all(|point| point.job.is_stream()));
-        let delayed = |point: &Point| point.job.path.impairment.is_some();
+        assert!(
+            points
+                .iter()
+                .all(|point| adverb_workload::Program::is_stream(&point.job))
+        );
+        let delayed = |point: &Point| point.job.path().impairment.is_some();
         assert!(!points.iter().any(delayed));
         let soft = Abilities {
             queue_pairs: true,
@@ -303,7 +279,11 @@ mod tests {
             ..tcp
         };
         let points = plan(Profile::Quick, soft);
-        assert!(points.iter().all(|point| !point.job.is_stream()));
+        assert!(
+            points
+                .iter()
+                .all(|point| !adverb_workload::Program::is_stream(&point.job))
+        );
         assert!(shown(soft).contains("wan7"));
     }
 }

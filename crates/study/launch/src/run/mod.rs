@@ -7,7 +7,7 @@ use adverb_host::usable_cores;
 use adverb_results::DeviceRef;
 use adverb_units::CpuTime;
 use adverb_verbs::{Counters, RoleId};
-use adverb_workload::{Cause, Program, Role, RoleError, RoleLoad};
+use adverb_workload::{Cause, HardwareChanges, Program, Role, RoleError, RoleLoad};
 use serde_json::Value;
 
 use crate::catalog::Catalog;
@@ -257,6 +257,12 @@ impl Launcher {
         {
             return Err(Usage(format!(
                 "{device}: this program needs an RDMA device; only ping, blast and connect run on {device}"
+            )));
+        }
+        if program.hardware() != HardwareChanges::default() {
+            let device = &self.devices[0];
+            return Err(Usage(format!(
+                "{device} is not a model: Adverb changes no real hardware; leave out --ddio and --link-mtu, or name a model with --device model:PRESET"
             )));
         }
         let by_manager = self.devices.iter().find(|device| device.is_managed());

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use adverb_verbs::{
-    AccessFlags, CompletionQueue, MemoryRegion, Operation, PathOptions, QueuePair, RecvRequest,
-    RemoteAddress, RoleId, SendFlags, SendRequest, Station, WorkCompletion, WrId,
+    AccessFlags, CompletionQueue, MemoryRegion, NumaPlacement, Operation, PathOptions, QueuePair,
+    RecvRequest, RemoteAddress, RoleId, SendFlags, SendRequest, Station, WorkCompletion, WrId,
 };
 use adverb_workload::attend::{Awaited, Members, attentively};
 use adverb_workload::error::{Fault, succeeded};
@@ -81,6 +81,7 @@ impl<'m, S: Station> End<'m, S> {
             links: peers.iter().map(|peer| Link { peer: *peer }).collect(),
             part: Part::Serve,
             memory: bytes,
+            numa: NumaPlacement::default(),
         };
         Ok(End {
             members,

@@ -1,13 +1,13 @@
 //! Patterns on the model, while the host's CPUs and its memory have other work.
 
-use adverb_hwmodel::{Access, Cluster, CpuLoad, Node, Placement, Preset, Work};
+use adverb_hwmodel::{Cluster, Placement, Preset};
 use adverb_patterns::{
     Inbound, Limits, Load, Opcode, Outbound, Part, Pattern, Piece, Places, Schedule, Tally, Timing,
     Transport, run,
 };
 use adverb_sim::Budget;
 use adverb_units::{Bytes, Span};
-use adverb_verbs::RoleId;
+use adverb_verbs::{Access, CpuLoad, LoadWork, NodeChoice, Probability, RoleId};
 
 const SCHEDULE: Schedule = Schedule {
     warm_up: Span::from_us(100),
@@ -64,12 +64,14 @@ fn rate(op: Opcode, distance: u64, threads: u32, server: Placement, ddio_ways: f
     let walk = CpuLoad {
         threads,
         node: match server {
-            Placement::Cached | Placement::Memory => Node::Nic,
-            _ => Node::Other,
+            Placement::Cached | Placement::Memory => NodeChoice::Nic,
+            _ => NodeChoice::Other,
         },
-        work: Work::Walk {
+        work: LoadWork::Buffer {
             bytes: Bytes::new(8 * distance),
-            access: Access::Bytes { writes: 0.9 },
+            access: Access::Mixed {
+                writes: Probability::per_million(900_000),
+            },
         },
     };
     let tallies = under(Some(walk), &preset, server, &pattern);
@@ -133,8 +135,8 @@ fn threads_that_compute_take_cores_from_who_answers_and_not_from_the_nic() {
         let pattern = Pattern::outbound(Transport::Rc, &load, shape);
         let compute = CpuLoad {
             threads,
-            node: Node::Nic,
-            work: Work::Own,
+            node: NodeChoice::Nic,
+            work: LoadWork::Compute,
         };
         let tallies = under(Some(compute), &preset, Placement::Cached, &pattern);
         tallies[0].mean_wait().unwrap()
@@ -149,8 +151,8 @@ fn threads_that_compute_take_cores_from_who_answers_and_not_from_the_nic() {
         let me = pattern.add(1, Part::Compute(piece), 4096);
         let load = CpuLoad {
             threads,
-            node: Node::Nic,
-            work: Work::Own,
+            node: NodeChoice::Nic,
+            work: LoadWork::Compute,
         };
         let tallies = under(Some(load), &preset, Placement::Cached, &pattern);
         tallies[me.0 as usize].per_second().unwrap()

@@ -1,39 +1,40 @@
 //! The CPU load of the responder while the program runs.
 
-use adverb_hwmodel::{Access, Cluster, CpuLoad, Node, Work};
 use adverb_units::Bytes;
 use adverb_validate::{Experiment, LoadNode, LoadOp, LoadTarget, Program, Refusal};
+use adverb_verbs::{Access, CpuLoad, LoadWork, NodeChoice, Probability};
 
 use super::cannot;
 
-/// The responder of the programs that can have a load.
-const RESPONDER: u32 = 1;
+/// Array of each thread of an independent load: larger than the caches (schema.md).
+const ARRAY: Bytes = Bytes::mib(64);
 
-/// Starts the threads of the row's load on the responder, if it has any.
-pub(super) fn start(experiment: &Experiment, cluster: &mut Cluster) -> Result<(), Refusal> {
+/// Returns the threads of the row's load on the responder, if it has any.
+pub(super) fn threads(experiment: &Experiment) -> Result<Vec<CpuLoad>, Refusal> {
     let load = &experiment.parameters.load;
     let Some(threads) = load.threads.filter(|threads| *threads > 0) else {
-        return Ok(());
+        return Ok(Vec::new());
     };
-    let load = CpuLoad {
+    Ok(vec![CpuLoad {
         threads,
         node: match load.node {
-            Some(LoadNode::NicLocal) | None => Node::Nic,
-            Some(LoadNode::NicRemote) => Node::Other,
-            Some(LoadNode::Agnostic) => Node::Both,
+            Some(LoadNode::NicLocal) | None => NodeChoice::Nic,
+            Some(LoadNode::NicRemote) => NodeChoice::Other,
+            Some(LoadNode::Agnostic) => NodeChoice::Any,
         },
         work: match load.target {
             // A computation accesses no memory, even if the row names a target.
-            Some(LoadTarget::SameBuffer) if load.op != Some(LoadOp::Compute) => Work::Walk {
+            _ if load.op == Some(LoadOp::Compute) => LoadWork::Compute,
+            Some(LoadTarget::SameBuffer) => LoadWork::Buffer {
                 bytes: buffer(experiment),
                 access: access(experiment)?,
             },
-            _ => Work::Own,
+            _ => LoadWork::Independent {
+                bytes: ARRAY,
+                writes: writes(experiment).unwrap_or(Probability::ZERO),
+            },
         },
-    };
-    let responder = cluster.machine(RESPONDER);
-    cluster.load(responder, &load);
-    Ok(())
+    }])
 }
 
 /// The size of the RDMA buffer: the slots of all queue pairs (schema.md).
@@ -57,15 +58,22 @@ pub(super) fn distance(experiment: &Experiment) -> u64 {
 fn access(experiment: &Experiment) -> Result<Access, Refusal> {
     let load = &experiment.parameters.load;
     match load.op {
-        Some(LoadOp::Read) => Ok(Access::Bytes { writes: 0.0 }),
+        Some(LoadOp::Read) => Ok(Access::Mixed {
+            writes: Probability::ZERO,
+        }),
         Some(LoadOp::Cas) => Ok(Access::CompareSwap),
         Some(LoadOp::Rw) => {
-            let writes = load.write_ratio.map(adverb_validate::Share::get);
+            let writes = writes(experiment);
             let writes = writes.ok_or_else(|| cannot("a load of rw without load_write_ratio"))?;
-            Ok(Access::Bytes { writes })
+            Ok(Access::Mixed { writes })
         }
         Some(LoadOp::Compute) | None => Err(cannot("a load on a buffer without load_op")),
     }
+}
+
+fn writes(experiment: &Experiment) -> Option<Probability> {
+    let share = experiment.parameters.load.write_ratio;
+    Probability::new(share?.get())
 }
 
 pub(super) fn takes_load(program: Program) -> bool {

@@ -116,10 +116,9 @@ fn measure_for(
             Some(Completion::Event) => Wait::Event,
             _ => Wait::Poll,
         },
-        ..pattern.clone()
+        ..pattern.clone().under_load(&load::threads(experiment)?)
     };
     let counter = pattern.add(0, Part::Count, 64);
-    load::start(experiment, &mut cluster)?;
     let job = Job::Pattern(pattern.clone(), schedule(window));
     let reports = run(&mut cluster, &job, budget)?.into_iter();
     let tallies = reports.filter_map(|report| match report {

@@ -119,6 +119,8 @@ pub enum Aspect {
     Link,
     /// A rate that a link cannot exceed.
     Rate,
+    /// Parts of a machine that nothing in the model connects.
+    Apart,
 }
 
 /// Kinds of devices, as far as claims distinguish them.
@@ -183,6 +185,7 @@ impl Aspect {
             (Aspect::Offload, Class::Model) => Some("the model runs no program there"),
             (Aspect::Fitted, Class::Model) => Some("a parameter of the model is fitted to it"),
             (Aspect::Polling, Class::Model) => Some("a modelled CPU polls without a pause"),
+            (Aspect::Apart, Class::Model) => Some("nothing in the model connects the two"),
             (Aspect::Rate, Class::Model) => Some("a modelled link sends no faster"),
             _ => None,
         }

@@ -51,7 +51,7 @@ What a claim is *about* decides which devices can answer it:
 ";
 
 impl Aspect {
-    const ALL: [Aspect; 9] = [
+    const ALL: [Aspect; 10] = [
         Aspect::Nic,
         Aspect::Testbed,
         Aspect::Pending,
@@ -61,6 +61,7 @@ impl Aspect {
         Aspect::Unstated,
         Aspect::Link,
         Aspect::Rate,
+        Aspect::Apart,
     ];
 
     /// Returns the word of the ledger's files.
@@ -75,6 +76,7 @@ impl Aspect {
             Aspect::Unstated => "unstated",
             Aspect::Link => "link",
             Aspect::Rate => "rate",
+            Aspect::Apart => "apart",
         }
     }
 
@@ -104,6 +106,9 @@ impl Aspect {
             }
             Aspect::Rate => {
                 "a rate that no link exceeds; holds by construction in the model, whose link sends no faster"
+            }
+            Aspect::Apart => {
+                "parts of a machine that nothing in the model connects: holds by construction there"
             }
         }
     }

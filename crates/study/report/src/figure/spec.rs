@@ -81,6 +81,8 @@ pub enum X {
     Queue,
     /// A parameter that is a time in nanoseconds.
     Time,
+    /// A parameter that is a number of things, from 0.
+    Count,
 }
 
 /// One panel: which records, over what, how they are divided into series.

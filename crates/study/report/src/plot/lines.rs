@@ -102,6 +102,7 @@ fn x_name(axis: X) -> &'static str {
         X::Percentile => "percentile of messages",
         X::Parameter => "value",
         X::Time => "time",
+        X::Count => "number",
     }
 }
 

@@ -75,6 +75,9 @@ impl Scale {
             X::Time => Kind::Linear {
                 quantity: Quantity::Latency,
             },
+            X::Count => Kind::Linear {
+                quantity: Quantity::Count,
+            },
             X::Percentile => Kind::Percentile,
         };
         let (low, high) = range(values.map(|v| kind.transform(v)));

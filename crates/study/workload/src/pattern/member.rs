@@ -1,10 +1,12 @@
 //! Runs one member.
 
-use adverb_results::LatencyRecorder;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use adverb_results::{LatencyRecorder, Opcode};
 use adverb_units::{CpuTime, Span, Time};
 use adverb_verbs::{
-    Context, Counters, Level, MemoryRegion, QueuePair, RecvRequest, RoleId, Station, WaitError,
-    Work, WorkCompletion, WrId,
+    Context, Counters, Level, LoadTally, MemoryRegion, PlacementError, QueuePair, RecvRequest,
+    RoleId, Station, WaitError, WordCount, Work, WorkCompletion, WrId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +55,12 @@ pub struct Tally {
     pub cpu_over: Span,
     /// Counters of the device in the measured time, if the member reads them.
     pub counted: Counters,
+    /// NUMA node of its memory, if all of it is on one.
+    pub memory_node: Option<u32>,
+    /// What the threads that load its machine did.
+    pub load: LoadTally,
+    /// Words that it fetched from memory that threads of its peer write, as far as it looked at them.
+    pub words: WordCount,
 }
 
 impl Tally {
@@ -181,7 +189,25 @@ pub fn run<S: Station>(
     let count = pattern.members.len() as u32;
     let links = member.links.iter().map(|link| link.peer);
     let members = Members::new(station, (me, count), links);
+    station.bind(member.numa).map_err(refused)?;
     let wiring = Wiring::new(&members, pattern, member)?;
+    let memory_node = station.memory_node(&wiring.mr).map_err(refused)?;
+    let checks = pattern.shares_memory();
+    if checks {
+        fill(&wiring.mr, me)?;
+    }
+    if let Part::Work(loads) = &member.part {
+        let together = || members.meet().and_then(|()| members.meet());
+        let (met, load) = station
+            .under_load(loads, &wiring.mr, together)
+            .map_err(refused)?;
+        met?;
+        return Ok(Tally {
+            memory_node,
+            load,
+            ..Tally::default()
+        });
+    }
     if let Part::Receive { depth, size } = member.part {
         for qp in 0..wiring.qps.len() {
             (0..depth).try_for_each(|slot| post_receive::<S>(&wiring, name(qp, slot), size))?;
@@ -191,7 +217,7 @@ pub fn run<S: Station>(
     let mut meter = Meter::new(station.now(), schedule);
     let tally = match &member.part {
         Part::Request(load) => {
-            let tally = request(&members, &wiring, load, meter)?;
+            let tally = request(&members, &wiring, (load, checks), meter)?;
             let takers = peers(pattern, member, |part| matches!(part, Part::Receive { .. }));
             takers
                 .into_iter()
@@ -214,21 +240,36 @@ pub fn run<S: Station>(
             strand(station, &wiring, load, meter.until)?;
             Tally::default()
         }
-        Part::Serve => Tally::default(),
+        Part::Serve | Part::Work(_) => Tally::default(),
         Part::Count => count_by_device(station, schedule),
     };
     members.meet()?;
-    Ok(tally)
+    Ok(Tally {
+        memory_node,
+        ..tally
+    })
+}
+
+fn refused(error: PlacementError) -> Fault {
+    Fault::Refused(error.0)
+}
+
+/// Fills a region with words in which all bytes are equal, by which a peer can see that a word is whole. They differ from
+/// those that threads of a load write.
+fn fill(mr: &impl MemoryRegion, me: RoleId) -> Result<(), Fault> {
+    let bytes = vec![128 + (me.0 % 127) as u8; mr.length().as_usize()];
+    Ok(mr.write(0, &bytes)?)
 }
 
 /// Posts and reaps until the measured time is over; then waits for all requests in flight.
 fn request<S: Station>(
     members: &Members<'_, S>,
     wiring: &Wiring<S::Context>,
-    load: &Load,
+    (load, checks): (&Load, bool),
     mut meter: Meter,
 ) -> Result<Tally, Fault> {
     let station = members.station();
+    let mut words = Words::of(wiring, load, checks);
     let polled = Polled::of(load, wiring.polled);
     let offsets: Vec<u64> = match &polled {
         Some(polled) => polled.offsets().collect(),
@@ -263,13 +304,39 @@ fn request<S: Station>(
     let mut sampler = (load.timing == Timing::Each).then(|| Sampler::adapting(station));
     let mut watch = Watch::new(sampler.as_mut(), engine.posted());
     engine.run(u64::MAX, &mut watch, |now, completed| {
+        words.look();
         meter.look(station, now, completed)
     })?;
     engine.drain(&mut Watch::new(None, 0))?;
     Ok(Tally {
         waits: sampler.map(|sampler| sampler.recorder),
+        words: words.count,
         ..meter.tally()
     })
+}
+
+/// Words that a member's READs fetch, which it looks at from time to time.
+struct Words<'w> {
+    fetched: &'w [AtomicU64],
+    count: WordCount,
+}
+
+impl<'w> Words<'w> {
+    /// The words of the buffer of READs if they are to be checked; otherwise none.
+    fn of<C: Context>(wiring: &'w Wiring<C>, load: &Load, checks: bool) -> Self {
+        let is_fetched = checks && load.op == Opcode::Read;
+        let words = wiring.mr.words().filter(|_| is_fetched);
+        let length = load.size as usize / size_of::<u64>();
+        Words {
+            fetched: words.and_then(|words| words.get(..length)).unwrap_or(&[]),
+            count: WordCount::default(),
+        }
+    }
+
+    fn look(&mut self) {
+        let words = self.fetched.iter();
+        words.for_each(|word| self.count.check(word.load(Ordering::Relaxed)));
+    }
 }
 
 /// Returns the growth of the device's counters in the measured time except its end: members do not start at the

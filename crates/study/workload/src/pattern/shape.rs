@@ -1,9 +1,10 @@
 //! The members of a pattern and their links.
 
 use adverb_units::{Bytes, Span};
-use adverb_verbs::{PathOptions, RoleId};
+use adverb_verbs::{CpuLoad, LoadWork, NodeChoice, NumaPlacement, PathOptions, RoleId};
 use serde::{Deserialize, Serialize};
 
+use crate::HardwareChanges;
 use crate::load::{Aim, Dc, Limits, Load, Transport};
 use crate::wiring::GRH;
 use adverb_results::Completion;
@@ -29,6 +30,8 @@ pub enum Part {
     Strand(Load),
     /// Owns memory and queue pairs, and does nothing.
     Serve,
+    /// Owns memory and queue pairs, while threads load its machine and access that memory.
+    Work(Vec<CpuLoad>),
     /// Sleeps, and reports the counters of its machine's device for the measured time.
     Count,
     /// Computes pieces, and counts them.
@@ -64,6 +67,8 @@ pub struct Member {
     pub part: Part,
     /// Memory for its peers, in bytes.
     pub memory: u64,
+    /// NUMA nodes of its thread and its memory.
+    pub numa: NumaPlacement,
 }
 
 /// Where the payload of a message is when its receive completes.
@@ -87,6 +92,8 @@ pub struct Pattern {
     pub landing: Landing,
     /// Options of the path between all queue pairs.
     pub path: PathOptions,
+    /// Changes of the hardware, which only models take.
+    pub hardware: HardwareChanges,
     /// The members, by role.
     pub members: Vec<Member>,
 }
@@ -99,6 +106,7 @@ impl Pattern {
             wait: Completion::Poll,
             landing: Landing::Buffer,
             path: PathOptions::default(),
+            hardware: HardwareChanges::default(),
             members: Vec::new(),
         }
     }
@@ -111,6 +119,7 @@ impl Pattern {
             links: Vec::new(),
             part,
             memory,
+            numa: NumaPlacement::default(),
         });
         RoleId(self.members.len() as u32 - 1)
     }
@@ -122,6 +131,46 @@ impl Pattern {
     pub fn link(&mut self, a: RoleId, b: RoleId) {
         self.members[a.0 as usize].links.push(Link { peer: b });
         self.members[b.0 as usize].links.push(Link { peer: a });
+    }
+
+    /// Places the members that post requests, and the members that own memory, on NUMA nodes.
+    #[must_use]
+    pub fn placed(mut self, requesters: NumaPlacement, owners: NumaPlacement) -> Self {
+        for member in &mut self.members {
+            match member.part {
+                Part::Request(_) => member.numa = requesters,
+                Part::Serve | Part::Work(_) => member.numa = owners,
+                _ => {}
+            }
+        }
+        self
+    }
+
+    /// Lets these threads load the machines of members that only own memory.
+    #[must_use]
+    pub fn under_load(mut self, loads: &[CpuLoad]) -> Self {
+        for member in &mut self.members {
+            if member.part == Part::Serve && !loads.is_empty() {
+                member.part = Part::Work(loads.to_vec());
+            }
+        }
+        self
+    }
+
+    /// Whether threads access the memory that requests access. Then the words there are checked.
+    pub(crate) fn shares_memory(&self) -> bool {
+        let accesses = |load: &CpuLoad| matches!(load.work, LoadWork::Buffer { .. });
+        self.members.iter().any(|member| match &member.part {
+            Part::Work(loads) => loads.iter().any(accesses),
+            _ => false,
+        })
+    }
+
+    /// Returns the NUMA node of the memory of a machine's members.
+    pub fn memory_node(&self, machine: u32) -> NodeChoice {
+        let mut members = self.members.iter();
+        let first = members.find(|member| member.machine == machine);
+        first.map_or(NodeChoice::Any, |member| member.numa.memory)
     }
 
     /// Returns the memory of a member.

@@ -83,14 +83,16 @@ impl Depths {
                 shares_qp: false,
                 access: AccessFlags::all(),
             },
-            Part::Serve | Part::Count | Part::Compute(_) | Part::Churn { .. } => Depths {
-                send: 1,
-                recv: 1,
-                inline: 0,
-                rd_atomic: u8::MAX,
-                shares_qp: false,
-                access: AccessFlags::all(),
-            },
+            Part::Serve | Part::Work(_) | Part::Count | Part::Compute(_) | Part::Churn { .. } => {
+                Depths {
+                    send: 1,
+                    recv: 1,
+                    inline: 0,
+                    rd_atomic: u8::MAX,
+                    shares_qp: false,
+                    access: AccessFlags::all(),
+                }
+            }
             Part::Receive { depth, .. } => Depths {
                 send: 1,
                 recv: *depth,

@@ -87,16 +87,21 @@ impl Contention {
     }
 
     /// Starts a walking thread on each of `cores`, which come with the time of transferring a line there.
-    pub(crate) fn begin(&mut self, walk: Walk, cores: impl Iterator<Item = (Core, Span)>) {
+    pub(crate) fn begin(
+        &mut self,
+        walk: Walk,
+        cores: impl Iterator<Item = (Core, Span)>,
+        now: Time,
+    ) {
         let random = &mut self.random;
         let bytes = walk.bytes.max(1);
         self.walkers.extend(cores.map(|(core, transfer)| Walker {
             core,
             transfer,
             place: random.below(bytes),
-            since: Time::ZERO,
+            since: now,
             writes: false,
-            next: Time::ZERO + Span::from_ps(random.below(transfer.as_ps().max(1))),
+            next: now + Span::from_ps(random.below(transfer.as_ps().max(1))),
             must_write: false,
         }));
         self.walk = Some(Walk { bytes, ..walk });
@@ -303,7 +308,7 @@ mod tests {
     use adverb_sim::Seed;
 
     use super::*;
-    use crate::host::load::Access;
+    use adverb_verbs::{Access, Probability};
 
     const TIMES: LineTimes = LineTimes {
         transfer: Span::from_ns(20),
@@ -320,7 +325,7 @@ mod tests {
             each: Span::from_ns(2),
         };
         let cores = cores.into_iter().map(|core| (Core(core), TIMES.transfer));
-        contention.begin(walk, cores);
+        contention.begin(walk, cores, Time::ZERO);
         contention
     }
 
@@ -336,7 +341,9 @@ mod tests {
         }
     }
 
-    const WRITES: Access = Access::Bytes { writes: 1.0 };
+    const WRITES: Access = Access::Mixed {
+        writes: Probability::per_million(1_000_000),
+    };
 
     /// Mean time between back-to-back accesses of the root port.
     fn pace(contention: &mut Contention, access: impl Fn(&mut Contention, Time) -> Time) -> f64 {
@@ -379,7 +386,10 @@ mod tests {
 
     #[test]
     fn readers_get_their_copies_concurrently() {
-        let share = |writes| writing(&mut contention(0..12, 64, Access::Bytes { writes }));
+        let share = |share| {
+            let writes = Probability::new(share).unwrap();
+            writing(&mut contention(0..12, 64, Access::Mixed { writes }))
+        };
         assert!(share(0.0) < share(0.5) && share(0.5) < share(0.9));
         assert!(share(0.0) < 3.0 * 20.0, "{}", share(0.0));
     }

@@ -1,10 +1,10 @@
 //! Threads that walk through memory and contend for its lines, with each other and with the root port.
 
 use adverb_units::{Span, Time};
+use adverb_verbs::Access;
 
 use super::line::{ContendedLine, Core};
 use super::{Contention, WALKED};
-use crate::host::load::Access;
 use crate::host::pcie::LINE;
 
 #[derive(Clone, Copy, Debug)]
@@ -18,14 +18,14 @@ pub(crate) struct Walk {
 impl Walk {
     fn stride(&self) -> u64 {
         match self.access {
-            Access::Bytes { .. } => 1,
+            Access::Mixed { .. } => 1,
             Access::CompareSwap => 8,
         }
     }
 
     fn writes(&self) -> f64 {
         match self.access {
-            Access::Bytes { writes } => writes,
+            Access::Mixed { writes } => writes.get(),
             Access::CompareSwap => 1.0,
         }
     }
@@ -33,7 +33,7 @@ impl Walk {
     /// How long a core holds a line that it got: a locked instruction keeps it until it is complete.
     fn locked(&self) -> Span {
         match self.access {
-            Access::Bytes { .. } => Span::ZERO,
+            Access::Mixed { .. } => Span::ZERO,
             Access::CompareSwap => self.each,
         }
     }

@@ -1,0 +1,202 @@
+//! `adverb closed-loop` and `open-loop`: one-sided requests to passive members.
+
+use adverb_launch::{DeviceChoice, Usage};
+use adverb_measure::JobCell;
+use adverb_patterns::{Job, LoopKind, LoopNodes, OneSidedLoop, ServerLoad};
+use adverb_units::Bytes;
+use adverb_verbs::{NodeChoice, Probability};
+use adverb_workload::HardwareChanges;
+use adverb_workload::pair::ATOMIC_SIZE;
+use adverb_workload::pattern::{Limits, Load};
+
+use super::check::{AS_OUTSTANDING, check_counts, check_memory, posting};
+use super::start::{measure, schedule};
+use super::words::{counted, words};
+use crate::args::{LoopArgs, OnOff, Slots, WorkerMix};
+use crate::request::DEFAULT_SIZE;
+
+/// Largest number of requests that an open loop posts before the first one has to complete.
+const MOST_QUEUED: u32 = 4096;
+
+/// `adverb closed-loop` and `open-loop`.
+pub(crate) fn loops<'a>(
+    kind: LoopKind,
+    points: impl Iterator<Item = &'a LoopArgs> + Clone,
+) -> anyhow::Result<()> {
+    let first = points.clone().next().expect("a command has a point");
+    measure(points.map(|args| cell(kind, args)), &first.clients)
+}
+
+fn cell(kind: LoopKind, args: &LoopArgs) -> anyhow::Result<JobCell> {
+    let clients = &args.clients;
+    check_inline(args)?;
+    check_counts(clients, args.posting)?;
+    check_hardware(args)?;
+    let program = program(kind, args)?;
+    let (name, params) = program.parameters();
+    let described = words(program.load.posting, args.posting.qps, clients);
+    let size = Bytes::new(program.load.size.into());
+    let title = format!("{} of {size}, {described}{}", args.op, of_load(&program));
+    let job = Job::Pattern(program.pattern(), schedule(clients));
+    Ok(JobCell::new(name, &params, title, job))
+}
+
+/// Describes the load of the servers' machines.
+fn of_load(program: &OneSidedLoop) -> String {
+    let load = program.server_load;
+    let mut words = String::new();
+    if load.workers > 0 {
+        words += &format!(", {} on its words", counted(load.workers, "worker"));
+    }
+    if load.threads > 0 {
+        let threads = counted(load.threads, "thread");
+        words += &format!(", load of {threads} on {}", load.bytes);
+    }
+    words
+}
+
+/// Returns the program of these arguments.
+fn program(kind: LoopKind, args: &LoopArgs) -> anyhow::Result<OneSidedLoop> {
+    let (clients, qps) = (&args.clients, args.posting.qps);
+    let size = u32::try_from(payload(args)?.get()).unwrap_or(u32::MAX);
+    let load = Load {
+        inline: args.inline,
+        posting: posting(args.posting, clients.outstanding, AS_OUTSTANDING)?,
+        limits: Limits {
+            per_qp: clients.outstanding,
+            per_member: u32::MAX,
+            rd_atomic: args.rd_atomic,
+        },
+        think: args.think,
+        ..Load::new(args.op, size)
+    };
+    if kind == LoopKind::Open && clients.outstanding > MOST_QUEUED {
+        let given = clients.outstanding;
+        return Err(Usage(format!("--outstanding {given}: choose 1 to {MOST_QUEUED}")).into());
+    }
+    let numa = &args.numa;
+    let server = numa.numa_server.unwrap_or_default();
+    let memory = numa.numa_memory.unwrap_or(server);
+    let program = OneSidedLoop {
+        clients: clients.clients,
+        qps,
+        machines: clients.machines(),
+        slots: args.slots.into(),
+        nodes: LoopNodes {
+            client: numa.numa_client.unwrap_or_default(),
+            server,
+            memory,
+            workers: node_of(
+                args.workers > 0 || args.flush,
+                numa.numa_workers,
+                memory,
+                "--numa-workers",
+            )?,
+            load: node_of(
+                args.load > 0,
+                numa.numa_load,
+                NodeChoice::Any,
+                "--numa-load",
+            )?,
+        },
+        server_load: server_load(args)?,
+        hardware: HardwareChanges {
+            without_ddio: args.ddio == Some(OnOff::Off),
+            link_mtu: args.link_mtu,
+            ..HardwareChanges::default()
+        },
+        path: clients.on.path.options()?,
+        ..OneSidedLoop::new(kind, load)
+    };
+    let slots = u64::from(clients.clients) * u64::from(qps);
+    // Each client and each target has room for all slots.
+    let members = u64::from(clients.clients) + u64::from(clients.machines());
+    check_memory("these payloads", &[program.distance(), slots, members])?;
+    Ok(program)
+}
+
+/// Returns the node of threads, if there are any.
+fn node_of(
+    is_there: bool,
+    chosen: Option<NodeChoice>,
+    default: NodeChoice,
+    flag: &str,
+) -> Result<NodeChoice, Usage> {
+    match (is_there, chosen) {
+        (true, chosen) => Ok(chosen.unwrap_or(default)),
+        (false, None) => Ok(NodeChoice::Any),
+        (false, Some(node)) => {
+            let count = flag.replace("numa-", "");
+            Err(Usage(format!(
+                "{flag} {node}: there are no such threads; add {count} N, or leave it out"
+            )))
+        }
+    }
+}
+
+fn server_load(args: &LoopArgs) -> Result<ServerLoad, Usage> {
+    let without =
+        |flag: &str, of: &str| Usage(format!("{flag} is for {of} N; add it, or leave it out"));
+    if args.workers == 0 && args.worker_mix.is_some() {
+        return Err(without("--worker-mix", "--workers"));
+    }
+    if args.load == 0 && args.load_size.is_some() {
+        return Err(without("--load-size", "--load"));
+    }
+    if args.load == 0 && args.load_writes.is_some() {
+        return Err(without("--load-writes", "--load"));
+    }
+    let usual = OneSidedLoop::new(LoopKind::Closed, Load::new(args.op, 0)).server_load;
+    let half = Probability::per_million(500_000);
+    Ok(ServerLoad {
+        workers: args.workers,
+        worker_writes: args.worker_mix.map_or(half, WorkerMix::writes),
+        threads: args.load,
+        bytes: args.load_size.unwrap_or(usual.bytes),
+        writes: args.load_writes.unwrap_or(half),
+        flushes: args.flush,
+    })
+}
+
+/// Returns the payload of a request.
+fn payload(args: &LoopArgs) -> Result<Bytes, Usage> {
+    let is_atomic = args.op.is_atomic();
+    match args.size {
+        None if is_atomic => Ok(ATOMIC_SIZE),
+        None => Ok(DEFAULT_SIZE),
+        Some(size) if is_atomic && size != ATOMIC_SIZE => Err(Usage(format!(
+            "--size {}: {} is an operation on {ATOMIC_SIZE}; leave it out",
+            size.get(),
+            args.op
+        ))),
+        Some(size) if args.slots == Slots::Packed && size.get() % 8 != 0 => Err(Usage(format!(
+            "--size {}: packed slots have whole words of 8 B",
+            size.get()
+        ))),
+        Some(size) => Ok(size),
+    }
+}
+
+/// Refuses --inline for operations without a payload.
+fn check_inline(args: &LoopArgs) -> Result<(), Usage> {
+    if args.inline && args.op.is_fetch() {
+        let reason = format!("--inline is for --op write: {} carries no payload", args.op);
+        return Err(Usage(reason));
+    }
+    Ok(())
+}
+
+/// Refuses to change real hardware.
+fn check_hardware(args: &LoopArgs) -> Result<(), Usage> {
+    let device = args.clients.on.device.choice();
+    let given = [
+        (args.ddio.is_some(), "--ddio"),
+        (args.link_mtu.is_some(), "--link-mtu"),
+    ];
+    match (given.into_iter().find(|(given, _)| *given), &device) {
+        (None, _) | (_, DeviceChoice::Model(_)) => Ok(()),
+        (Some((_, flag)), _) => Err(Usage(format!(
+            "{flag}: {device} is not a model, and Adverb changes no real hardware; leave it out, or name a model with --device model:PRESET"
+        ))),
+    }
+}

@@ -1,0 +1,127 @@
+//! `closed-loop` and `open-loop` with NUMA placement and load, and the study of them.
+
+use crate::common::{Place, records};
+use insta::assert_snapshot;
+use serde_json::Value;
+
+fn number(record: &Value, path: &str) -> f64 {
+    let value = record.pointer(path).and_then(Value::as_f64);
+    value.unwrap_or_else(|| panic!("{path} in {record}"))
+}
+
+fn record(line: &str) -> Value {
+    Place::new().run(&format!("{line} --json")).record()
+}
+
+const CX3: &str = "--device model:cx3_fdr_nurdma --clients 8 --rd-atomic 1 --think 32ns";
+
+/// Workers and one-sided requests meet in one cache line; every word is whole.
+#[test]
+fn workers_on_the_accessible_words_see_no_torn_word() {
+    for op in ["write", "read"] {
+        let line =
+            "--size 8 --slots packed --clients 1 --workers 1 --worker-mix 1:1 --duration 200ms";
+        let record = record(&format!("open-loop --op {op} {line}"));
+        assert!(number(&record, "/metrics/requests_per_s") > 0.0);
+        assert!(number(&record, "/metrics/words_checked") > 1e4, "{record}");
+        assert_eq!(number(&record, "/metrics/words_torn"), 0.0, "{record}");
+        assert_eq!(record["params"]["worker_writes"], 0.5);
+    }
+}
+
+#[test]
+fn memory_is_bound_to_a_node_and_the_record_contains_it() {
+    let place = Place::new();
+    let line = "closed-loop --op read --clients 1 --numa-memory nic --numa-client 0 --duration 50ms --json";
+    let ended = place.run(line);
+    if ended.talk.contains("cannot allocate memory on NUMA node") {
+        eprintln!("NOT RUN: memory bound to a NUMA node: the system refuses set_mempolicy");
+        return;
+    }
+    let record = ended.record();
+    assert_eq!(record["params"]["numa_memory"], "nic");
+    for role in record["roles"].as_array().unwrap() {
+        assert_eq!(role["metrics"]["memory_node"], 0, "{role}");
+    }
+}
+
+#[test]
+fn threads_with_arrays_of_their_own_load_the_machine() {
+    let line = "open-loop --op read --clients 1 --load 1 --load-size 64K --flush --duration 100ms";
+    let record = record(line);
+    assert!(number(&record, "/metrics/load_accesses") > 1e4, "{record}");
+    assert_eq!(record["params"]["load_bytes"], 65536);
+    assert_eq!(record["params"]["flush"], true);
+}
+
+/// The study's inversion: a line that workers fight for is nearer to the NIC on the other node.
+#[test]
+fn the_other_node_is_slower_alone_and_faster_with_workers() {
+    let rate = |line: &str| number(&record(&format!("{line} {CX3}")), "/metrics/requests_per_s");
+    let read = |node: &str| {
+        rate(&format!(
+            "open-loop --op read --size 64 --numa-memory {node}"
+        ))
+    };
+    let ratio = read("other") / read("nic");
+    assert!((0.93..0.95).contains(&ratio), "{ratio}");
+    let write = |node: &str| {
+        let how = "--op write --size 8 --slots packed --workers 8 --worker-mix 10:90";
+        rate(&format!("open-loop {how} --numa-memory {node}"))
+    };
+    assert!(write("other") > write("nic") * 1.2);
+}
+
+#[test]
+fn what_only_a_model_can_change_changes_its_rate() {
+    let rate = |how: &str| {
+        let line = format!("open-loop --op write --slots packed --size {how} {CX3}");
+        number(&record(&line), "/metrics/requests_per_s")
+    };
+    assert!(rate("8 --ddio off") < 0.9 * rate("8"));
+    assert!(rate("4K --link-mtu 4096") > rate("4K"));
+}
+
+#[test]
+fn nodes_and_threads_that_do_not_exist_are_refused_in_one_line() {
+    let refused = |line: &str| Place::new().run(line).refused(2).to_owned();
+    let missing = refused("open-loop --op read --numa-memory 99");
+    assert!(
+        missing.contains("NUMA node 99 does not exist: this machine has node"),
+        "{missing}"
+    );
+    assert_snapshot!(refused("open-loop --op read --numa-memory 1 --device model:cx3"), @"error: server 2: NUMA node 1: the nodes of a model are nic and other");
+    assert_snapshot!(refused("open-loop --op read --numa-client near"), @"error: --numa-client: invalid NUMA node 'near': expected nic, other, any or the number of a node");
+    assert_snapshot!(refused("open-loop --op read --numa-workers nic"), @"error: --numa-workers nic: there are no such threads; add --workers N, or leave it out");
+    assert_snapshot!(refused("open-loop --op read --worker-mix 1:1"), @"error: --worker-mix is for --workers N; add it, or leave it out");
+    assert_snapshot!(refused("open-loop --op read --workers 1 --worker-mix 0:0"), @"error: --worker-mix: invalid mix '0:0': expected parts READ:WRITE, such as 1:1 or 10:90");
+    assert_snapshot!(refused("open-loop --op read --load-size 8K"), @"error: --load-size is for --load N; add it, or leave it out");
+    assert_snapshot!(refused("open-loop --op read --ddio off"), @"error: --ddio: soft is not a model, and Adverb changes no real hardware; leave it out, or name a model with --device model:PRESET");
+    assert_snapshot!(refused("open-loop --op read --size 12 --slots packed"), @"error: --size 12: packed slots have whole words of 8 B");
+    assert_snapshot!(refused("open-loop --op read --workers 25 --numa-memory nic --device model:cx3_fdr_nurdma"), @"error: server 2: 25 workers exceed the 24 CPUs of a node on the model; use fewer");
+    let many = refused("open-loop --op read --workers 1024");
+    assert!(many.contains("1024 workers exceed the"), "{many}");
+    let large = refused("open-loop --op read --load 4 --load-size 1000G");
+    assert!(large.contains("exceed half of the available"), "{large}");
+}
+
+/// All figures of the study are drawn from the records of a model.
+#[test]
+fn the_study_of_numa_draws_its_figures_on_a_model() {
+    let place = Place::new();
+    let line = "study --study numa --device model:cx3_fdr_nurdma --out numa";
+    place.run(line).ok();
+    let all = records(&place.path("numa"));
+    assert!(all.iter().all(|record| record["status"] == "ok"));
+    let report = std::fs::read_to_string(place.path("numa/report.html")).unwrap();
+    for figure in ["numa3", "numa4", "numa5c", "numa5", "numa5d", "numa7"] {
+        assert!(report.contains(&format!("id=\"{figure}\"")), "{figure}");
+    }
+    let judged = place.run("claims numa --study numa").ok().out;
+    let words: Vec<&str> = judged.split_whitespace().collect();
+    let summary = words.join(" ");
+    assert!(
+        summary.contains("were tested on model:cx3_fdr_nurdma"),
+        "{judged}"
+    );
+}

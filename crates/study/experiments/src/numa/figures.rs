@@ -1,0 +1,281 @@
+//! What the study's figures show. The captions say which device can answer.
+
+use adverb_report::{FigureSpec, Plots, Quantity, RecordPanel, Table, X, format};
+use adverb_results::Record;
+
+use crate::programs::{parameter, word};
+
+pub(super) static FIGURES: [&FigureSpec; 6] =
+    [&CLOSED, &OPEN, &INDEPENDENT, &WORKERS, &SLOTS, &REMEDIES];
+
+const CLIENTS: (X, &str, &str) = (X::Count, "clients", "queue pairs, one for each client");
+const SIZE: (X, &str, &str) = (X::Size, "size_bytes", "payload (bytes)");
+const THREADS: (X, &str, &str) = (X::Count, "load_threads", "threads of the load");
+const ARRAY: (X, &str, &str) = (X::Size, "load_bytes", "array of each thread (bytes)");
+const WORKING: (X, &str, &str) = (X::Count, "workers", "workers on the accessible words");
+const MEAN: (&str, Quantity) = ("latency_ns.mean", Quantity::Latency);
+const SPREAD: (&str, Quantity) = ("latency_ns.sd", Quantity::Latency);
+const RATE: (&str, Quantity) = ("requests_per_s", Quantity::RequestRate);
+
+pub(super) const CLOSED: FigureSpec = FigureSpec {
+    id: "numa3",
+    name: "NUMA Figure 3",
+    title: "Closed loop: latency over queue pairs, by the node of the accessible memory",
+    caption: "Each client waits for its request of 64 B, MTU 256. Mean and standard deviation of all requests; the \
+              table has the mean of each client's queue pair. Nodes are relative to the NIC of the memory's machine. A \
+              model and hardware with two nodes can answer. On soft the requester's CPU accesses the memory: its lines \
+              show this machine's cores, not a NIC.",
+    plots: Plots::Records(
+        &[
+            panel("3a: mean", CLIENTS, MEAN, every, by_memory),
+            panel("3b: standard deviation", CLIENTS, SPREAD, every, by_memory),
+        ],
+        Some(by_queue_pair),
+    ),
+};
+
+pub(super) const OPEN: FigureSpec = FigureSpec {
+    id: "numa4",
+    name: "NUMA Figure 4",
+    title: "Open loop: rate over payload, by the node of the accessible memory",
+    caption: "Eight clients on a model, one on a real device, post until the send queue is full, MTU 256. Slots of 8 B \
+              are packed, so that eight share a cache line. A model and hardware can answer; on soft the rate is a \
+              core's copies.",
+    plots: Plots::Records(&[panel("4: rate", SIZE, RATE, every, by_memory)], None),
+};
+
+pub(super) const INDEPENDENT: FigureSpec = FigureSpec {
+    id: "numa5c",
+    name: "NUMA Section V-C",
+    title: "Open loop while threads of the server access arrays of their own",
+    caption: "Half of their accesses are writes of 8 B at random places. On real machines threads and clients share \
+              cores if there are too few. In the model such a load meets the NIC only in memory, never in the caches: \
+              that it has no effect on cached buffers holds there by construction.",
+    plots: Plots::Records(
+        &[
+            panel(
+                "5C: over threads, arrays of 64 MiB",
+                THREADS,
+                RATE,
+                with_large_arrays,
+                by_size,
+            ),
+            panel("5C: over arrays", ARRAY, RATE, with_most_threads, by_size),
+        ],
+        None,
+    ),
+};
+
+pub(super) const WORKERS: FigureSpec = FigureSpec {
+    id: "numa5",
+    name: "NUMA Figure 5",
+    title: "Open loop while workers of the server access the same words",
+    caption: "Packed slots of 8 B; workers run on the memory's node. On models with two switches these cells have one, as in the publication. Eight clients have one cache line, 32 have four. On \
+              a model and on hardware the NIC's accesses meet those of the cores; on soft a client's core meets the \
+              workers' cores in that line, really measured. 5a and 5b of the publication are two testbeds: devices.",
+    plots: Plots::Records(
+        &[
+            panel("5: 90 % writes", WORKING, RATE, mostly_writes, by_memory),
+            panel("5: 1:1", WORKING, RATE, half_writes, by_memory),
+            panel("5: reads only", WORKING, RATE, only_reads, by_memory),
+            panel(
+                "5: 90 % writes, 32 queue pairs",
+                WORKING,
+                RATE,
+                four_lines,
+                by_memory,
+            ),
+        ],
+        None,
+    ),
+};
+
+pub(super) const SLOTS: FigureSpec = FigureSpec {
+    id: "numa5d",
+    name: "NUMA Section V-D",
+    title: "Workers on slots with a cache line each",
+    caption: "As Figure 5 with 90 % writes, but the slot of each queue pair has 64 B.",
+    plots: Plots::Records(
+        &[panel("5D: slots of 64 B", WORKING, RATE, every, by_memory)],
+        None,
+    ),
+};
+
+pub(super) const REMEDIES: FigureSpec = FigureSpec {
+    id: "numa7",
+    name: "NUMA Section VII",
+    title: "Flushed memory, no DDIO, and larger MTUs",
+    caption: "Open loop. Flushing has a thread of the server flush the accessed lines again and again; real machines \
+              can, too. DDIO and the subnet's MTU are what-if changes of the model.",
+    plots: Plots::Records(
+        &[panel(
+            "VII: rate over payload",
+            SIZE,
+            RATE,
+            over_sizes,
+            by_mtu,
+        )],
+        Some(remedies),
+    ),
+};
+
+const fn panel(
+    title: &'static str,
+    x: (X, &'static str, &'static str),
+    y: (&'static str, Quantity),
+    shows: fn(&Record) -> bool,
+    series: fn(&Record) -> String,
+) -> RecordPanel {
+    RecordPanel {
+        title,
+        x,
+        y,
+        shows,
+        series,
+    }
+}
+
+fn every(_: &Record) -> bool {
+    true
+}
+
+fn op(record: &Record) -> String {
+    word(record, "op").to_uppercase()
+}
+
+fn by_memory(record: &Record) -> String {
+    match word(record, "numa_memory") {
+        "other" => format!("{}, memory on the other node", op(record)),
+        "nic" => format!("{}, memory on the NIC's node", op(record)),
+        _ => op(record),
+    }
+}
+
+fn by_size(record: &Record) -> String {
+    let bound = match word(record, "numa_load") {
+        "nic" => ", bound to the NIC's node",
+        _ => "",
+    };
+    format!(
+        "{} of {} B{bound}",
+        op(record),
+        parameter(record, "size_bytes")
+    )
+}
+
+fn by_mtu(record: &Record) -> String {
+    let mtu = parameter(record, "path_mtu_bytes").max(parameter(record, "link_mtu_bytes"));
+    format!("{}, MTU {mtu}", op(record))
+}
+
+fn share_of_writes(record: &Record) -> f64 {
+    let share = record.params.get("worker_writes");
+    share.and_then(serde_json::Value::as_f64).unwrap_or(0.0)
+}
+
+/// Whether the record shows workers with this share of writes, or none, and one cache line.
+fn works(record: &Record, share: f64) -> bool {
+    let is_idle = parameter(record, "workers") == 0;
+    parameter(record, "clients") < 32 && (is_idle || share_of_writes(record) == share)
+}
+
+fn mostly_writes(record: &Record) -> bool {
+    works(record, 0.9)
+}
+
+fn half_writes(record: &Record) -> bool {
+    works(record, 0.5)
+}
+
+fn only_reads(record: &Record) -> bool {
+    works(record, 0.0)
+}
+
+fn four_lines(record: &Record) -> bool {
+    parameter(record, "clients") == 32
+}
+
+/// Size of the arrays of the panel over threads.
+pub(super) const LARGE: u64 = 64 << 20;
+
+fn with_large_arrays(record: &Record) -> bool {
+    let threads = parameter(record, "load_threads");
+    threads == 0 || parameter(record, "load_bytes") == LARGE
+}
+
+/// Threads of the panel over arrays.
+fn with_most_threads(record: &Record) -> bool {
+    parameter(record, "load_bytes") > 0
+        && word(record, "numa_load").is_empty()
+        && [4, 48].contains(&parameter(record, "load_threads"))
+}
+
+fn over_sizes(record: &Record) -> bool {
+    word(record, "ddio").is_empty() && record.params.get("flush").is_none()
+}
+
+/// The mean latency of each client's queue pair, and how far they are apart.
+fn by_queue_pair(records: &[&Record]) -> Table {
+    let rows = records.iter().filter_map(|record| {
+        let clients = record
+            .roles
+            .iter()
+            .filter(|role| role.name.starts_with("requester"));
+        let means: Vec<f64> = clients
+            .filter_map(|role| role.metrics.get("latency_ns")?.get("mean")?.as_f64())
+            .collect();
+        let least = means.iter().copied().min_by(f64::total_cmp)?;
+        let most = means.iter().copied().max_by(f64::total_cmp)?;
+        let of = |part: &[f64]| match part.len() {
+            0 => "–".to_owned(),
+            n => format::time(part.iter().sum::<f64>() / n as f64),
+        };
+        let (first, rest) = means.split_at(means.len().min(7));
+        Some(vec![
+            record.device.to_string(),
+            by_memory(record),
+            means.len().to_string(),
+            of(first),
+            of(rest),
+            format::time(least),
+            format::time(most),
+        ])
+    });
+    Table {
+        columns: vec![
+            "Device",
+            "Operation",
+            "Queue pairs",
+            "First seven",
+            "Others",
+            "Fastest",
+            "Slowest",
+        ],
+        rows: rows.collect(),
+    }
+}
+
+/// Rates with and without each change.
+fn remedies(records: &[&Record]) -> Table {
+    let rows = records.iter().filter_map(|record| {
+        let rate = record.metric(RATE.0)?;
+        let change = match () {
+            () if parameter(record, "workers") > 0 => "without DDIO, one worker",
+            () if record.params.get("flush").is_some() => "flushed",
+            () if !word(record, "ddio").is_empty() => "without DDIO",
+            () if parameter(record, "link_mtu_bytes") > 0 => "larger MTU",
+            () => "–",
+        };
+        Some(vec![
+            record.device.to_string(),
+            op(record),
+            format::size(parameter(record, "size_bytes")),
+            change.to_owned(),
+            format::rate(rate),
+        ])
+    });
+    Table {
+        columns: vec!["Device", "Operation", "Payload", "Change", "Rate"],
+        rows: rows.collect(),
+    }
+}

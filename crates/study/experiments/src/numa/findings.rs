@@ -1,0 +1,135 @@
+//! The study's findings: sentences over its records, for each device.
+
+use std::collections::BTreeSet;
+
+use adverb_report::format;
+use adverb_results::Record;
+
+use super::STUDY;
+use crate::programs::{parameter, word};
+
+/// Returns what the records of the study show, device by device.
+pub(super) fn sentences(records: &[Record]) -> Vec<String> {
+    let is_own = |id: &String| STUDY.figures.iter().any(|figure| figure.id == id);
+    let own = |record: &&Record| record.is_ok() && record.figures.iter().any(is_own);
+    let records: Vec<&Record> = records.iter().filter(own).collect();
+    let devices: BTreeSet<String> = records.iter().map(|r| r.device.to_string()).collect();
+    let of_each = devices.iter().flat_map(|device| {
+        let of_device = |record: &&&Record| record.device.to_string() == *device;
+        let records: Vec<&Record> = records.iter().filter(of_device).copied().collect();
+        let found = [
+            placement(&records),
+            inversion(&records),
+            contention(&records),
+            torn(&records),
+        ];
+        let found: Vec<String> = found.into_iter().flatten().collect();
+        found
+            .into_iter()
+            .map(move |sentence| format!("On {device}, {sentence}"))
+    });
+    of_each.collect()
+}
+
+/// Returns the rate of the open loop with packed slots of 8 B, this operation and node, and this many workers; of a model with
+/// one switch less if `is_nearer`, as cells with workers have.
+fn rate(
+    records: &[&Record],
+    op: &str,
+    memory: &str,
+    (workers, is_nearer): (u64, bool),
+) -> Option<f64> {
+    let is_plain = |record: &&&Record| {
+        let params = &record.params;
+        ["load_threads", "flush", "ddio", "link_mtu_bytes"]
+            .iter()
+            .all(|name| !params.contains_key(*name))
+            && (workers == 0
+                || params
+                    .get("worker_writes")
+                    .and_then(serde_json::Value::as_f64)
+                    == Some(0.9))
+    };
+    let found = records.iter().filter(is_plain).find(|record| {
+        record.program == "open-loop"
+            && word(record, "op") == op
+            && word(record, "numa_memory") == memory
+            && parameter(record, "size_bytes") == 8
+            && parameter(record, "clients") < 32
+            && parameter(record, "workers") == workers
+            && (parameter(record, "fewer_switches") > 0) == is_nearer
+    });
+    found?.metric("requests_per_s")
+}
+
+/// The largest number of workers among the records.
+fn most_workers(records: &[&Record]) -> Option<u64> {
+    records
+        .iter()
+        .map(|record| parameter(record, "workers"))
+        .max()
+        .filter(|n| *n > 0)
+}
+
+/// Whether cells with workers are at a place of the network that is a switch nearer.
+fn is_nearer(records: &[&Record]) -> bool {
+    records
+        .iter()
+        .any(|record| parameter(record, "fewer_switches") > 0)
+}
+
+fn placement(records: &[&Record]) -> Option<String> {
+    let of =
+        |op| Some(rate(records, op, "other", (0, false))? / rate(records, op, "nic", (0, false))?);
+    let (read, write) = (of("read")?, of("write")?);
+    Some(format!(
+        "memory on the other node has {} of the rate of READs of 8 B, and {} of the rate of WRITEs.",
+        format::percent(100.0 * read),
+        format::percent(100.0 * write)
+    ))
+}
+
+fn inversion(records: &[&Record]) -> Option<String> {
+    let with = (most_workers(records)?.min(16), is_nearer(records));
+    let workers = with.0;
+    let of = |op| Some(rate(records, op, "other", with)? / rate(records, op, "nic", with)?);
+    let (read, write) = (of("read")?, of("write")?);
+    Some(format!(
+        "with {workers} workers on the same cache line, memory on the other node is {read:.2} times as fast for READs and {write:.2} times for WRITEs.",
+    ))
+}
+
+fn contention(records: &[&Record]) -> Option<String> {
+    let (workers, nearer) = (most_workers(records)?, is_nearer(records));
+    let of = |op| {
+        let rate = |node: &str, workers| rate(records, op, node, (workers, nearer));
+        let node = ["nic", ""]
+            .into_iter()
+            .find(|node| rate(node, 0).is_some())?;
+        Some(rate(node, workers)? / rate(node, 0)?)
+    };
+    let (read, write) = (of("read")?, of("write")?);
+    Some(format!(
+        "{workers} worker{} on the accessible words leave{} {} of the rate of READs of 8 B, and {} of the rate of WRITEs.",
+        if workers == 1 { "" } else { "s" },
+        if workers == 1 { "s" } else { "" },
+        format::percent(100.0 * read),
+        format::percent(100.0 * write)
+    ))
+}
+
+fn torn(records: &[&Record]) -> Option<String> {
+    let sum = |name: &str| {
+        records
+            .iter()
+            .filter_map(|record| record.metric(name))
+            .sum::<f64>()
+    };
+    let (checked, torn) = (sum("words_checked"), sum("words_torn"));
+    (checked > 0.0).then(|| {
+        format!(
+            "{torn} of {:.1} million words of 8 B that were read while others wrote them were torn.",
+            checked / 1e6
+        )
+    })
+}

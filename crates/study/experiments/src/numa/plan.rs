@@ -1,0 +1,366 @@
+//! The cells of the study's figures.
+
+use adverb_patterns::{Job, LoopKind, LoopNodes, OneSidedLoop, Opcode, Schedule, SlotLayout};
+use adverb_units::{Bytes, Span};
+use adverb_verbs::{NodeChoice, PathMtu, Probability};
+use adverb_workload::HardwareChanges;
+use adverb_workload::pattern::{Limits, Load};
+
+use super::figures::{CLOSED, INDEPENDENT, LARGE, OPEN, REMEDIES, SLOTS, WORKERS};
+use crate::Profile;
+use crate::programs::{Abilities, Point, add};
+
+/// Computation of a client before each post (the publication's benchmark).
+const SPIN: Span = Span::from_ns(32);
+/// Send queue of an open loop: more than a NIC processes at a time.
+const QUEUE: u32 = 1024;
+/// Clients of the open loop, and of its larger variant, with one queue pair each.
+const CLIENTS: u32 = 8;
+const MANY_CLIENTS: u32 = 32;
+/// Queue pairs of the closed loop.
+const QUEUE_PAIRS: [u32; 9] = [1, 2, 4, 7, 8, 12, 16, 24, 32];
+/// Payloads of the open loop.
+const SIZES: [u32; 10] = [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
+const FEW_SIZES: [u32; 5] = [8, 64, 512, 1024, 4096];
+/// Workers on the accessible words.
+const WORKERS_OF: [u32; 9] = [0, 1, 2, 4, 8, 12, 16, 20, 24];
+/// Threads of the independent load, and the arrays of each.
+const LOAD_OF: [u32; 7] = [0, 4, 16, 32, 48, 64, 128];
+const ARRAYS: [u64; 5] = [8 << 10, 256 << 10, 1 << 20, LARGE, 8 << 30];
+const OPS: [Opcode; 2] = [Opcode::Read, Opcode::Write];
+/// Share of writes among the accesses of workers.
+const MIXES: [Probability; 3] = [
+    Probability::per_million(900_000),
+    Probability::per_million(500_000),
+    Probability::ZERO,
+];
+
+struct Draft {
+    abilities: Abilities,
+    profile: Profile,
+    points: Vec<Point>,
+}
+
+/// Returns the cells that a device can run.
+pub(super) fn plan(profile: Profile, abilities: Abilities) -> Vec<Point> {
+    let mut draft = Draft {
+        abilities,
+        profile,
+        points: Vec::new(),
+    };
+    if abilities.queue_pairs {
+        draft.closed();
+        draft.open();
+        draft.independent();
+        draft.workers();
+        draft.remedies();
+    }
+    draft.points
+}
+
+impl Draft {
+    /// The nodes on which the accessible memory is, one after the other.
+    fn nodes(&self) -> &'static [NodeChoice] {
+        match self.abilities.other_node {
+            true => &[NodeChoice::Nic, NodeChoice::Other],
+            false => &[NodeChoice::Any],
+        }
+    }
+
+    /// Returns the clients of an experiment: real devices have a core for one.
+    fn clients(&self, of_publication: u32) -> u32 {
+        match self.abilities.is_virtual {
+            true => of_publication,
+            false => 1,
+        }
+    }
+
+    /// Returns the publication's benchmark: a request of `size` over one queue pair for each client.
+    fn program(
+        &self,
+        kind: LoopKind,
+        (op, size): (Opcode, u32),
+        (clients, memory): (u32, NodeChoice),
+    ) -> OneSidedLoop {
+        let load = Load {
+            think: SPIN,
+            limits: Limits {
+                per_qp: match kind {
+                    LoopKind::Closed => 1,
+                    LoopKind::Open => QUEUE,
+                },
+                per_member: u32::MAX,
+                rd_atomic: 1,
+            },
+            ..Load::new(op, size)
+        };
+        let mut program = OneSidedLoop {
+            clients,
+            nodes: LoopNodes {
+                memory,
+                server: memory,
+                ..LoopNodes::default()
+            },
+            // Slots of less than a line share lines.
+            slots: match size {
+                ..64 => SlotLayout::Packed,
+                _ => SlotLayout::Lines,
+            },
+            ..OneSidedLoop::new(kind, load)
+        };
+        if self.abilities.is_virtual {
+            program.path.path_mtu = Some(PathMtu::B256);
+        }
+        program
+    }
+
+    /// Figures 3a and 3b: 64 B over queue pairs.
+    fn closed(&mut self) {
+        for clients in QUEUE_PAIRS {
+            if !self.abilities.is_virtual && clients > self.abilities.cpus {
+                continue;
+            }
+            for memory in self.nodes() {
+                for op in OPS {
+                    let program = self.program(LoopKind::Closed, (op, 64), (clients, *memory));
+                    self.add(&program, CLOSED.id);
+                }
+            }
+        }
+    }
+
+    /// Figure 4: sizes.
+    fn open(&mut self) {
+        let sizes = match self.profile {
+            Profile::Quick => &FEW_SIZES[..],
+            _ => &SIZES[..],
+        };
+        for size in sizes {
+            for memory in self.nodes() {
+                for op in OPS {
+                    let at = (self.clients(CLIENTS), *memory);
+                    let program = self.program(LoopKind::Open, (op, *size), at);
+                    self.add(&program, OPEN.id);
+                }
+            }
+        }
+    }
+
+    /// Section V-C: threads with arrays of their own.
+    fn independent(&mut self) {
+        let is_virtual = self.abilities.is_virtual;
+        let most = match is_virtual {
+            true => 48,
+            false => 4,
+        };
+        let memory = self.nodes()[0];
+        for size in [8, 64] {
+            for op in OPS {
+                let at = (self.clients(CLIENTS), memory);
+                let program = self.program(LoopKind::Open, (op, size), at);
+                let mut loaded = |threads, bytes, node| {
+                    let mut program = program.clone();
+                    program.server_load.threads = threads;
+                    program.server_load.bytes = Bytes::new(bytes);
+                    program.server_load.writes = Probability::per_million(500_000);
+                    program.nodes.load = node;
+                    self.add(&program, INDEPENDENT.id);
+                };
+                for threads in LOAD_OF.into_iter().filter(|n| is_virtual || *n <= most) {
+                    loaded(threads, LARGE, NodeChoice::Any);
+                    if threads > 0 && memory == NodeChoice::Nic {
+                        loaded(threads, LARGE, NodeChoice::Nic);
+                    }
+                }
+                for bytes in ARRAYS.into_iter().filter(|n| is_virtual || *n <= LARGE) {
+                    loaded(most, bytes, NodeChoice::Any);
+                }
+            }
+        }
+    }
+
+    /// Figures 5a and 5b, Section V-D: workers on the accessible words.
+    fn workers(&mut self) {
+        let cpus = self.abilities.cpus;
+        let counts: Vec<u32> = WORKERS_OF.into_iter().filter(|n| *n <= cpus).collect();
+        for workers in counts {
+            for memory in self.nodes() {
+                for op in OPS {
+                    for mix in MIXES {
+                        self.worked((op, 8), (CLIENTS, *memory), (workers, mix), WORKERS.id);
+                    }
+                    self.worked(
+                        (op, 8),
+                        (MANY_CLIENTS, *memory),
+                        (workers, MIXES[0]),
+                        WORKERS.id,
+                    );
+                    self.worked((op, 64), (CLIENTS, *memory), (workers, MIXES[0]), SLOTS.id);
+                }
+            }
+        }
+    }
+
+    fn worked(
+        &mut self,
+        request: (Opcode, u32),
+        (clients, memory): (u32, NodeChoice),
+        (workers, mix): (u32, Probability),
+        figure: &'static str,
+    ) {
+        let at = (self.clients(clients), memory);
+        let mut program = self.program(LoopKind::Open, request, at);
+        // These runs of the publication were at another place in the network, a switch nearer than the others.
+        program.hardware.fewer_switches = u32::from(self.abilities.switches > 1);
+        self.past_caches(&program, (workers, mix), figure);
+        if workers > 0 {
+            program.server_load.workers = workers;
+            program.server_load.worker_writes = mix;
+            program.nodes.workers = memory;
+        }
+        self.add(&program, figure);
+    }
+
+    /// One worker without DDIO, of which the publication's data has a run.
+    fn past_caches(
+        &mut self,
+        program: &OneSidedLoop,
+        (workers, mix): (u32, Probability),
+        figure: &'static str,
+    ) {
+        let is_asked = self.abilities.is_virtual && figure == WORKERS.id;
+        if is_asked && workers == 1 && mix == MIXES[0] && program.clients == CLIENTS {
+            let mut program = program.clone();
+            program.server_load.workers = workers;
+            program.server_load.worker_writes = mix;
+            program.nodes.workers = program.nodes.memory;
+            program.hardware = HardwareChanges {
+                without_ddio: true,
+                fewer_switches: 0,
+                ..program.hardware
+            };
+            self.add(&program, REMEDIES.id);
+        }
+    }
+
+    /// Section VII: flushed lines, no DDIO, larger MTUs.
+    fn remedies(&mut self) {
+        let memory = self.nodes()[0];
+        let at = (self.clients(CLIENTS), memory);
+        for op in OPS {
+            for size in [8, 64] {
+                let program = self.program(LoopKind::Open, (op, size), at);
+                self.add(&program, REMEDIES.id);
+                let mut flushed = program.clone();
+                flushed.server_load.flushes = true;
+                flushed.nodes.workers = memory;
+                self.add(&flushed, REMEDIES.id);
+                if self.abilities.is_virtual {
+                    let mut past_caches = program;
+                    past_caches.hardware.without_ddio = true;
+                    self.add(&past_caches, REMEDIES.id);
+                }
+            }
+            let sizes = match self.abilities.is_virtual {
+                true => &SIZES[..],
+                false => &[],
+            };
+            for size in sizes.iter().copied() {
+                for mtu in [PathMtu::B256, PathMtu::B1024, PathMtu::B4096] {
+                    let mut program = self.program(LoopKind::Open, (op, size), at);
+                    if mtu != PathMtu::B256 {
+                        program.path.path_mtu = None;
+                        program.hardware.link_mtu = Some(mtu);
+                    }
+                    if self.profile != Profile::Quick || FEW_SIZES.contains(&size) {
+                        self.add(&program, REMEDIES.id);
+                    }
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, program: &OneSidedLoop, figure: &'static str) {
+        let measured = match (self.abilities.is_virtual, self.profile) {
+            (true, _) => Span::from_ms(1),
+            (_, Profile::Quick) => Span::from_ms(200),
+            (_, Profile::Full | Profile::Paper) => Span::from_secs(2),
+        };
+        let schedule = Schedule {
+            warm_up: measured / 2,
+            measured,
+        };
+        let (name, params) = program.parameters();
+        let new = Point {
+            program: name,
+            params,
+            job: Job::Pattern(program.pattern(), schedule),
+            figures: vec![figure],
+        };
+        add(&mut self.points, new);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::numa::STUDY;
+
+    const MODEL: Abilities = Abilities {
+        queue_pairs: true,
+        sockets: true,
+        delay: true,
+        is_virtual: true,
+        other_node: true,
+        cpus: 24,
+        switches: 2,
+    };
+
+    fn shown(points: &[Point]) -> BTreeSet<&'static str> {
+        points
+            .iter()
+            .flat_map(|point| point.figures.clone())
+            .collect()
+    }
+
+    #[test]
+    fn a_model_fills_all_figures_and_measures_each_cell_once() {
+        let points = plan(Profile::Full, MODEL);
+        let all: BTreeSet<&str> = STUDY.figures.iter().map(|figure| figure.id).collect();
+        assert_eq!(shown(&points), all);
+        for (place, point) in points.iter().enumerate() {
+            let same = |other: &Point| {
+                other.job == point.job
+                    || other.params == point.params
+                        && other.program == point.program
+                        && other.job.path() == point.job.path()
+            };
+            assert!(!points[..place].iter().any(same), "{}", point.params);
+        }
+    }
+
+    #[test]
+    fn a_machine_with_one_node_gets_no_cells_about_nodes() {
+        let soft = Abilities {
+            is_virtual: false,
+            sockets: false,
+            other_node: false,
+            cpus: 2,
+            ..MODEL
+        };
+        let points = plan(Profile::Quick, soft);
+        let names_node = |point: &Point| {
+            let params = point.params.as_object().unwrap();
+            params.keys().any(|name| name.starts_with("numa_"))
+        };
+        assert!(!points.iter().any(names_node));
+        assert!(shown(&points).contains(WORKERS.id));
+        assert!(
+            points
+                .iter()
+                .all(|point| point.params["clients"].as_u64() <= Some(2))
+        );
+    }
+}

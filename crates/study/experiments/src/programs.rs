@@ -1,0 +1,110 @@
+//! Studies whose cells are programs of several roles: each has a plan of its own.
+
+use adverb_patterns::Job;
+use adverb_report::{Chapter, FigureSpec};
+use adverb_results::Record;
+use serde_json::Value;
+
+use crate::{Profile, ledger, numa, wan};
+
+/// The studies, in the order of a report.
+pub static PROGRAM_STUDIES: [ProgramStudy; 2] = [wan::STUDY, numa::STUDY];
+
+/// A study of programs of several roles.
+pub struct ProgramStudy {
+    /// Name on the command line.
+    pub id: &'static str,
+    /// What it is about.
+    pub title: &'static str,
+    /// The publication that it repeats.
+    pub source: &'static str,
+    /// Its figures, in the order of a report.
+    pub figures: &'static [&'static FigureSpec],
+    /// Metrics that its figures show. A record has some of them.
+    pub shown: &'static [Shown],
+    /// The claims of the publication, as TOML.
+    pub(crate) claims: &'static str,
+    /// Returns what records show, device by device.
+    pub(crate) sentences: fn(&[Record]) -> Vec<String>,
+    /// Returns the cells that a device can run.
+    pub plan: fn(Profile, Abilities) -> Vec<Point>,
+}
+
+/// A metric of a figure, by its path, and its heading in a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown {
+    /// Path in a record's metrics.
+    pub metric: &'static str,
+    /// What it is.
+    pub quantity: adverb_report::Quantity,
+}
+
+impl ProgramStudy {
+    /// Returns what a report shows of it.
+    pub(crate) fn chapter(&self) -> Chapter {
+        Chapter {
+            title: self.title,
+            source: self.source,
+            figures: self.figures.to_vec(),
+            topics: &[],
+            ledger: ledger::of(self.id),
+            sentences: Some(self.sentences),
+        }
+    }
+}
+
+/// What a device can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// It has queue pairs.
+    pub queue_pairs: bool,
+    /// It has sockets.
+    pub sockets: bool,
+    /// It delays packets on request.
+    pub delay: bool,
+    /// Its time is virtual: nothing varies, and each role has a core.
+    pub is_virtual: bool,
+    /// Its hosts have a NUMA node without the NIC.
+    pub other_node: bool,
+    /// CPUs of a node.
+    pub cpus: u32,
+    /// Switches between two hosts, if it is a model.
+    pub switches: u32,
+}
+
+/// A cell: a program with its parameters, and the figures that show it.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// Name of the program on the command line.
+    pub program: &'static str,
+    /// Parameters of its record, by name, except for the path.
+    pub params: Value,
+    /// The program.
+    pub job: Job,
+    /// The figures that show it.
+    pub figures: Vec<&'static str>,
+}
+
+/// Adds a cell, or its figures to an equal cell.
+pub(crate) fn add(points: &mut Vec<Point>, new: Point) {
+    match points.iter_mut().find(|point| point.job == new.job) {
+        Some(point) => {
+            let others = new.figures.iter().filter(|id| !point.figures.contains(id));
+            let others: Vec<_> = others.copied().collect();
+            point.figures.extend(others);
+        }
+        None => points.push(new),
+    }
+}
+
+/// Returns a parameter that is a number; 0 if the record does not have it.
+pub(crate) fn parameter(record: &Record, name: &str) -> u64 {
+    let value = record.params.get(name);
+    value.and_then(Value::as_f64).unwrap_or(0.0) as u64
+}
+
+/// Returns a parameter that is a word.
+pub(crate) fn word<'r>(record: &'r Record, name: &str) -> &'r str {
+    let value = record.params.get(name);
+    value.and_then(Value::as_str).unwrap_or_default()
+}
