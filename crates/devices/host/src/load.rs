@@ -69,8 +69,9 @@ pub(crate) fn under_load<R>(
             Some(error) => Err(error),
             None => refusals.iter().take(count).collect(),
         };
+        let stopping = Stop(&stop);
         let result: Result<R, PlacementError> = bound.map(|()| body());
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         let mut all = LoadTally::default();
         for thread in started {
             let tally = thread.join().expect("threads of a load do not panic");
@@ -79,6 +80,15 @@ pub(crate) fn under_load<R>(
         }
         Ok((result?, all))
     })
+}
+
+/// Stops the threads when it is dropped, also if the body panics: the scope would wait for them forever.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Binds the calling thread, and what it allocates, to a node, or to none.
@@ -330,6 +340,19 @@ mod tests {
         let (_, tally) = under_load(&loads, Some(&words), (None, &usable), changed).unwrap();
         assert_eq!(tally.words.torn, 0);
         assert!(tally.words.checked > 0 && tally.accesses >= tally.words.checked);
+    }
+
+    #[test]
+    fn a_body_that_panics_ends_the_threads() {
+        let (words, usable) = (words(), crate::usable_cores());
+        let loads = [load(1, mixed())];
+        let run = || {
+            under_load(&loads, Some(&words), (None, &usable), || {
+                assert!(words.is_empty())
+            })
+        };
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+        assert!(caught.is_err());
     }
 
     #[test]

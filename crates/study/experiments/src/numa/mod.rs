@@ -14,7 +14,7 @@ use crate::programs::{ProgramStudy, Shown};
 pub(crate) const STUDY: ProgramStudy = ProgramStudy {
     id: "numa",
     title: "NUMA and one-sided RDMA",
-    source: "J. Nelson and R. Palmieri, Understanding RDMA Behavior in NUMA Systems, and its data (sss-lehigh/nurdma)",
+    source: "J. Nelson and R. Palmieri, On the Performance Impact of NUMA on One-sided RDMA Interactions, and its data (sss-lehigh/nurdma)",
     figures: &figures::FIGURES,
     shown: &[
         Shown {
