@@ -17,9 +17,9 @@ use super::value::count;
 /// the value, and the client READs it. Each client thread keeps one operation
 /// outstanding on each of its --connections.
 ///
-/// Clients first PUT all --items, then run --requests operations on each connection.
-/// All values are checked, or the command fails: they belong to their key, and are
-/// whole. GETs of items that the store evicted are misses.
+/// Clients first PUT all --items, then run --requests operations on each
+/// connection. All values are checked, or the command fails: they belong to their
+/// key, and are whole. GETs of items that the store evicted are misses.
 ///
 ///   rate     operations per second of all clients
 ///   mean ... from an operation's request until its end is seen
