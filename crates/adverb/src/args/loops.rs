@@ -93,8 +93,13 @@ pub(crate) struct LoopArgs {
     pub(crate) inline: bool,
 
     /// Slots of the queue pairs in the target's memory: lines (no shared cache line) or packed (no gaps)
-    #[arg(long, value_name = "HOW", default_value = "lines")]
-    pub(crate) slots: Slots,
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "lines",
+        value_parser = word_of(&[SlotLayout::Lines, SlotLayout::Packed])
+    )]
+    pub(crate) slots: SlotLayout,
 
     /// Outstanding READs and atomics of a queue pair (max_rd_atomic)
     #[arg(long, value_name = "N", default_value = "16", value_parser = count::<u8, _>(1..=255))]
@@ -168,22 +173,6 @@ pub(crate) struct NumaArgs {
     /// Node of the threads of --load [default: any]
     #[arg(long, value_name = "NODE")]
     pub(crate) numa_load: Option<NodeChoice>,
-}
-
-/// How slots lie in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Slots {
-    Lines,
-    Packed,
-}
-
-impl From<Slots> for SlotLayout {
-    fn from(slots: Slots) -> Self {
-        match slots {
-            Slots::Lines => SlotLayout::Lines,
-            Slots::Packed => SlotLayout::Packed,
-        }
-    }
 }
 
 /// A switch.

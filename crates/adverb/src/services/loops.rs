@@ -2,7 +2,7 @@
 
 use adverb_launch::{DeviceChoice, Usage};
 use adverb_measure::JobCell;
-use adverb_patterns::{Job, LoopKind, LoopNodes, OneSidedLoop, ServerLoad};
+use adverb_patterns::{Job, LoopKind, LoopNodes, OneSidedLoop, ServerLoad, SlotLayout};
 use adverb_units::Bytes;
 use adverb_verbs::{NodeChoice, Probability};
 use adverb_workload::HardwareChanges;
@@ -12,7 +12,7 @@ use adverb_workload::pattern::{Limits, Load};
 use super::check::{AS_OUTSTANDING, check_counts, check_memory, posting};
 use super::start::{measure, schedule};
 use super::words::{counted, words};
-use crate::args::{LoopArgs, OnOff, Slots, WorkerMix};
+use crate::args::{LoopArgs, OnOff, WorkerMix};
 use crate::request::DEFAULT_SIZE;
 
 /// Largest number of requests that an open loop posts before the first one has to complete.
@@ -81,7 +81,7 @@ fn program(kind: LoopKind, args: &LoopArgs) -> anyhow::Result<OneSidedLoop> {
         clients: clients.clients,
         qps,
         machines: clients.machines(),
-        slots: args.slots.into(),
+        slots: args.slots,
         nodes: LoopNodes {
             client: numa.numa_client.unwrap_or_default(),
             server,
@@ -169,10 +169,12 @@ fn payload(args: &LoopArgs) -> Result<Bytes, Usage> {
             size.get(),
             args.op
         ))),
-        Some(size) if args.slots == Slots::Packed && size.get() % 8 != 0 => Err(Usage(format!(
-            "--size {}: packed slots have whole words of 8 B",
-            size.get()
-        ))),
+        Some(size) if args.slots == SlotLayout::Packed && size.get() % 8 != 0 => {
+            Err(Usage(format!(
+                "--size {}: packed slots have whole words of 8 B",
+                size.get()
+            )))
+        }
         Some(size) => Ok(size),
     }
 }

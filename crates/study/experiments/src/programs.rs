@@ -1,5 +1,7 @@
 //! Studies whose cells are programs of several roles: each has a plan of its own.
 
+use std::collections::BTreeMap;
+
 use adverb_patterns::Job;
 use adverb_report::{Chapter, FigureSpec};
 use adverb_results::Record;
@@ -83,6 +85,29 @@ pub struct Point {
     pub job: Job,
     /// The figures that show it.
     pub figures: Vec<&'static str>,
+}
+
+/// A sentence about the records of one device, if they show it.
+pub(crate) type Find = fn(&[&Record]) -> Option<String>;
+
+/// Returns what the records of a study's figures show, device by device.
+pub(crate) fn of_each_device(
+    figures: &[&FigureSpec],
+    records: &[Record],
+    all: &[Find],
+) -> Vec<String> {
+    let is_own = |id: &String| figures.iter().any(|figure| figure.id == id);
+    let own = |record: &&Record| record.is_ok() && record.figures.iter().any(is_own);
+    let mut devices: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
+    for record in records.iter().filter(own) {
+        let of_device = devices.entry(record.device.to_string()).or_default();
+        of_device.push(record);
+    }
+    let of_each = devices.iter().flat_map(|(device, records)| {
+        let found = all.iter().filter_map(|find| find(records));
+        found.map(move |sentence| format!("On {device}, {sentence}"))
+    });
+    of_each.collect()
 }
 
 /// Adds a cell, or its figures to an equal cell.

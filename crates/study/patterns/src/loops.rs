@@ -4,6 +4,7 @@
 //! fast as they can until the send queue is full. The servers' CPUs take no part, but threads there may load their
 //! machine: workers access the words that requests access, other threads arrays of their own.
 
+use adverb_results::Word;
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
     Access, CpuLoad, LoadWork, NodeChoice, NumaPlacement, PathMtu, PathOptions, Probability,
@@ -38,6 +39,19 @@ pub enum SlotLayout {
     Lines,
     /// Without a gap.
     Packed,
+}
+
+impl Word for SlotLayout {
+    fn word(self) -> &'static str {
+        match self {
+            SlotLayout::Lines => "lines",
+            SlotLayout::Packed => "packed",
+        }
+    }
+
+    fn aliases(self) -> &'static [&'static str] {
+        &[]
+    }
 }
 
 /// NUMA nodes of a program's parts, relative to the NIC of each machine.
@@ -231,7 +245,11 @@ impl OneSidedLoop {
             add(node != NodeChoice::Any, name, node.to_string().into());
         }
         let rd_atomic = load.limits.rd_atomic;
-        add(self.slots == SlotLayout::Packed, "slots", "packed".into());
+        add(
+            self.slots != SlotLayout::default(),
+            "slots",
+            self.slots.word().into(),
+        );
         add(rd_atomic != RD_ATOMIC, "rd_atomic", rd_atomic.into());
         add(
             load.think > Span::ZERO,

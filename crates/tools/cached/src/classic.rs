@@ -191,7 +191,7 @@ fn delete<C: Context>(words: &[&[u8]], is_silent: bool, shared: &Shared<C>) -> &
     let Some(key) = key(words[0]) else {
         return BAD_LINE;
     };
-    // Earlier versions of the protocol had a time here, of which 0 is left.
+    // Earlier versions of the protocol had a time here; clients may still send 0.
     if !matches!(
         (&words[1..], is_silent),
         ([], _) | ([b"0"], _) | ([_], true) | ([b"0", _], true)

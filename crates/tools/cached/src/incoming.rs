@@ -116,7 +116,7 @@ impl Incoming {
     }
 }
 
-/// Returns the answer to a value for which there is no room.
+/// Returns the answer to a value that does not fit.
 pub(crate) fn no_room(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::TooLarge => "SERVER_ERROR object too large for cache\r\n",

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use adverb_patterns::store::attach::{ACCESS, Hello, caps};
+use adverb_patterns::store::cache::Cache;
 use adverb_patterns::store::session::{Ends, Session, Turn};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
@@ -41,6 +42,14 @@ pub struct Rdma<C: Context> {
 struct Client<C: Context> {
     qp: C::Qp,
     session: Session,
+}
+
+impl<C: Context> Client<C> {
+    /// Destroys the queue pair, then releases what the client held.
+    fn end(self, cache: &mut Cache) {
+        drop(self.qp);
+        self.session.end(cache);
+    }
 }
 
 /// Identifies a client: its place, and its queue pair, because places are used again.
@@ -141,9 +150,8 @@ impl<C: Context> Rdma<C> {
     /// Ends a client's connection.
     pub(crate) fn detach(&self, shared: &Shared<C>, Attachment(place, qpn): Attachment) {
         let place = &mut self.clients()[place as usize];
-        if let Some(Client { qp, session }) = place.take_if(|client| client.qp.qpn() == qpn) {
-            drop(qp);
-            session.end(&mut shared.items().cache);
+        if let Some(client) = place.take_if(|client| client.qp.qpn() == qpn) {
+            client.end(&mut shared.items().cache);
         }
     }
 
@@ -195,9 +203,8 @@ impl<C: Context> Rdma<C> {
                 client.session.completed(wc, &ends, (cache, now)),
                 Ok(Turn::Answered | Turn::Nothing)
             );
-        if !is_answered && let Some(Client { qp, session }) = clients[number as usize].take() {
-            drop(qp);
-            session.end(cache);
+        if !is_answered && let Some(client) = clients[number as usize].take() {
+            client.end(cache);
         }
     }
 }

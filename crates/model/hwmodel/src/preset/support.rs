@@ -7,7 +7,7 @@ use std::fmt;
 const TABLE: &str = include_str!("../../presets/support.csv");
 
 /// Published values of a preset's hardware, and how far the predictions are from them.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Support {
     /// Published values to which no parameter was fitted.
     pub values: u32,
@@ -32,12 +32,7 @@ impl Support {
                 worst_percent: cells.next()?.parse().ok()?,
             })
         });
-        parsed.unwrap_or(Support {
-            values: 0,
-            fitted: 0,
-            typical_percent: 0.0,
-            worst_percent: 0.0,
-        })
+        parsed.unwrap_or_default()
     }
 }
 

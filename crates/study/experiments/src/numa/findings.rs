@@ -1,34 +1,14 @@
 //! The study's findings: sentences over its records, for each device.
 
-use std::collections::BTreeSet;
-
 use adverb_report::format;
 use adverb_results::Record;
 
-use super::STUDY;
-use crate::programs::{parameter, word};
+use super::figures::FIGURES;
+use crate::programs::{of_each_device, parameter, word};
 
 /// Returns what the records of the study show, device by device.
 pub(super) fn sentences(records: &[Record]) -> Vec<String> {
-    let is_own = |id: &String| STUDY.figures.iter().any(|figure| figure.id == id);
-    let own = |record: &&Record| record.is_ok() && record.figures.iter().any(is_own);
-    let records: Vec<&Record> = records.iter().filter(own).collect();
-    let devices: BTreeSet<String> = records.iter().map(|r| r.device.to_string()).collect();
-    let of_each = devices.iter().flat_map(|device| {
-        let of_device = |record: &&&Record| record.device.to_string() == *device;
-        let records: Vec<&Record> = records.iter().filter(of_device).copied().collect();
-        let found = [
-            placement(&records),
-            inversion(&records),
-            contention(&records),
-            torn(&records),
-        ];
-        let found: Vec<String> = found.into_iter().flatten().collect();
-        found
-            .into_iter()
-            .map(move |sentence| format!("On {device}, {sentence}"))
-    });
-    of_each.collect()
+    of_each_device(&FIGURES, records, &[placement, inversion, contention, torn])
 }
 
 /// Returns the rate of the open loop with packed slots of 8 B, this operation and node, and this many workers; of a model with

@@ -212,35 +212,22 @@ impl Draft {
         let mut program = self.program(LoopKind::Open, request, at);
         // These runs of the publication were at another place in the network, a switch nearer than the others.
         program.hardware.fewer_switches = u32::from(self.abilities.switches > 1);
-        self.past_caches(&program, (workers, mix), figure);
         if workers > 0 {
             program.server_load.workers = workers;
             program.server_load.worker_writes = mix;
             program.nodes.workers = memory;
         }
-        self.add(&program, figure);
-    }
-
-    /// One worker without DDIO, of which the publication's data has a run.
-    fn past_caches(
-        &mut self,
-        program: &OneSidedLoop,
-        (workers, mix): (u32, Probability),
-        figure: &'static str,
-    ) {
-        let is_asked = self.abilities.is_virtual && figure == WORKERS.id;
-        if is_asked && workers == 1 && mix == MIXES[0] && program.clients == CLIENTS {
-            let mut program = program.clone();
-            program.server_load.workers = workers;
-            program.server_load.worker_writes = mix;
-            program.nodes.workers = program.nodes.memory;
-            program.hardware = HardwareChanges {
+        // The publication's data has a run of one worker without DDIO, at the usual place.
+        let is_measured = workers == 1 && mix == MIXES[0] && clients == CLIENTS;
+        if is_measured && self.abilities.is_virtual && figure == WORKERS.id {
+            let mut past_caches = program.clone();
+            past_caches.hardware = HardwareChanges {
                 without_ddio: true,
-                fewer_switches: 0,
-                ..program.hardware
+                ..HardwareChanges::default()
             };
-            self.add(&program, REMEDIES.id);
+            self.add(&past_caches, REMEDIES.id);
         }
+        self.add(&program, figure);
     }
 
     /// Section VII: flushed lines, no DDIO, larger MTUs.

@@ -70,7 +70,7 @@ pub(super) const PATH: FigureSpec = FigureSpec {
     plots: Plots::Lines(&PATH_PANELS),
 };
 
-fn impairment(r: &PairRecord) -> Impairment {
+pub(super) fn impairment(r: &PairRecord) -> Impairment {
     r.params.impairment.unwrap_or_default()
 }
 

@@ -8,6 +8,7 @@ use adverb_report::format;
 use adverb_results::{Impairment, Opcode, Probability, Program, Transport};
 use adverb_units::Bytes;
 
+use super::figures::impairment;
 use super::plan::LOSSY_DELAYS;
 
 const FIGURE: &str = "loss";
@@ -165,7 +166,7 @@ fn path(cell: Cell<'_>) -> Impairment {
 /// The window that each delay needs, without loss.
 fn windows<'a>(scope: &Scope<'a>, cells: &Cells<'a>) -> Option<Finding> {
     let streams = cells.program(Program::Blast).filter(|r| {
-        let path = r.params.impairment.unwrap_or_default();
+        let path = impairment(r);
         let is_rc = r.params.traffic.transport == Transport::Rc;
         is_rc && path.loss == Probability::ZERO && path.rate.is_none()
     });
@@ -207,7 +208,7 @@ fn lossy<'a>(scope: &Scope<'a>, cells: &Cells<'a>) -> Option<Finding> {
     let [_, delay] = LOSSY_DELAYS;
     let streams = cells.program(Program::Blast);
     let streams = streams.filter(|r| {
-        let path = r.params.impairment.unwrap_or_default();
+        let path = impairment(r);
         path.delay == delay && path.rate.is_none()
     });
     let by_way = |loss| at(&streams, loss).by(way);

@@ -80,13 +80,7 @@ const QUEUES: [u32; 3] = [100, 1_000, 4_000];
 pub(super) fn long_paths(draft: &mut Draft<'_>) {
     for buffers in draft.buffers(WINDOWS) {
         for delay in DELAYS {
-            draft.blast(on(
-                path(delay),
-                Request {
-                    buffers,
-                    ..Request::new(Write, LONG)
-                },
-            ));
+            draft.blast(on(path(delay), writes(buffers)));
         }
     }
     for loss in LOSSES_OF_LONG_PATHS.map(Probability::per_million) {
@@ -96,13 +90,7 @@ pub(super) fn long_paths(draft: &mut Draft<'_>) {
                 ..path(delay)
             };
             for buffers in COMPARED {
-                draft.blast(on(
-                    lossy,
-                    Request {
-                        buffers,
-                        ..Request::new(Write, LONG)
-                    },
-                ));
+                draft.blast(on(lossy, writes(buffers)));
             }
             draft.blast(on(lossy, over_tcp(LONG)));
         }
@@ -120,13 +108,7 @@ pub(super) fn long_paths(draft: &mut Draft<'_>) {
             ..path(SLOW_DELAY)
         };
         for buffers in SLOW_WINDOWS {
-            draft.blast(on(
-                slow,
-                Request {
-                    buffers,
-                    ..Request::new(Write, LONG)
-                },
-            ));
+            draft.blast(on(slow, writes(buffers)));
         }
         draft.blast(on(slow, over_tcp(LONG)));
     }
@@ -140,10 +122,17 @@ fn path(delay: Span) -> Impairment {
     }
 }
 
-fn on(impairment: Impairment, request: Request) -> Request {
-    let mut request = request;
+fn on(impairment: Impairment, mut request: Request) -> Request {
     request.path.impairment = Some(impairment);
     request
+}
+
+/// A stream of WRITEs with this number in flight.
+fn writes(buffers: u32) -> Request {
+    Request {
+        buffers,
+        ..Request::new(Write, LONG)
+    }
 }
 
 /// A message over the kernel's TCP.

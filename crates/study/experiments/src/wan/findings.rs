@@ -7,30 +7,15 @@ use adverb_results::Record;
 
 use super::FIGURES;
 use super::figures::{by_protocol, delay};
-use crate::programs::{parameter, word};
+use crate::programs::{of_each_device, parameter, word};
 
 /// Returns what the records of the study show, device by device.
 pub(super) fn sentences(records: &[Record]) -> Vec<String> {
-    let is_own = |id: &String| FIGURES.iter().any(|figure| figure.id == id);
-    let own = |record: &&Record| record.is_ok() && record.figures.iter().any(is_own);
-    let records: Vec<&Record> = records.iter().filter(own).collect();
-    let devices: BTreeSet<String> = records.iter().map(|r| r.device.to_string()).collect();
-    let of_each = devices.iter().flat_map(|device| {
-        let of_device = |record: &&&Record| record.device.to_string() == *device;
-        let records: Vec<&Record> = records.iter().filter(of_device).copied().collect();
-        let found = [
-            round_trip(&records),
-            overlap(&records),
-            progress(&records),
-            stolen(&records),
-            protocols(&records),
-        ];
-        let found: Vec<String> = found.into_iter().flatten().collect();
-        found
-            .into_iter()
-            .map(move |sentence| format!("On {device}, {sentence}"))
-    });
-    of_each.collect()
+    of_each_device(
+        &FIGURES,
+        records,
+        &[round_trip, overlap, progress, stolen, protocols],
+    )
 }
 
 /// Returns the value of a record with this word for `by`, and these parameters.

@@ -296,8 +296,8 @@ impl<'s, S: Station> Session<'s, S> {
         part: &mut dyn Part,
         (budget, most): (Span, u64),
     ) -> Result<WarmUp, Fault> {
-        // With packet loss, short runs without a loss do not predict the time of longer ones, and single messages
-        // that wait for a retransmission do not predict that of a window.
+        // With packet loss, short runs without a loss do not predict the time of longer ones, and one message that waits
+        // for a retransmission does not predict the time of a window.
         let impaired = self.spec.params.path.impairment.is_some();
         let window = u64::from(self.spec.params.in_flight());
         let growth = if impaired { 4 } else { 64 };
