@@ -348,7 +348,7 @@ mod tests {
         let loads = [load(1, mixed())];
         let run = || {
             under_load(&loads, Some(&words), (None, &usable), || {
-                assert!(words.is_empty())
+                assert!(words.is_empty());
             })
         };
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
