@@ -13,6 +13,7 @@ use buddy_system_allocator::FrameAllocator;
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
+use smallvec::SmallVec;
 
 /// Seconds on the caller's clock.
 pub type Seconds = u64;
@@ -49,7 +50,8 @@ pub struct Place {
 /// An item's attributes.
 #[derive(Clone, Debug)]
 pub struct Item {
-    key: Box<[u8]>,
+    /// Short ones are in the item, so that comparing them touches no other cache line.
+    key: SmallVec<[u8; 32]>,
     hash: u64,
     /// Its value.
     pub place: Place,
