@@ -77,6 +77,12 @@ fn show(args: &ModelShowArgs) -> anyhow::Result<()> {
     }
     writeln!(out, "{}", preset.summary)?;
     writeln!(out, "support: {}", hardware.support())?;
+    let estimates = preset.fields().filter(|field| preset.is_estimate(field));
+    let (estimates, all) = (estimates.count(), preset.fields().count());
+    writeln!(
+        out,
+        "estimates: {estimates} of {all} parameters, whose sources begin with 'mechanism estimate'"
+    )?;
     writeln!(out, "kind = {}", preset.kind.name())?;
     if hardware.is_nic() {
         writeln!(out, "driver = {}", preset.driver.name())?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use adverb_launch::Usage;
 use adverb_predict::{agreement, predict};
-use adverb_validate::{Data, Limits, Report, SCHEMA, validate};
+use adverb_validate::{Data, Limits, Progress, Report, SCHEMA, intervals, validate};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -20,11 +20,21 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<()> {
     }
     let data = data(args)?;
     let bar = bar();
-    let report = validate(&predict, data, &Limits::default(), |progress| {
+    let advance = |progress: &Progress<'_>| {
         bar.set_length(progress.total as u64);
         bar.set_message(progress.entry.labels.id.clone());
         bar.set_position(progress.done as u64);
-    });
+    };
+    if let Some(samples) = args.intervals {
+        let intervals = intervals(&predict, &data, samples, &Limits::default(), advance);
+        bar.finish_and_clear();
+        let mut out = terminal::stdout();
+        return Ok(match args.format {
+            Format::Json => intervals.write_json(&mut out)?,
+            Format::Text => write!(out, "{}", intervals.text())?,
+        });
+    }
+    let report = validate(&predict, data, &Limits::default(), advance);
     bar.finish_and_clear();
     if let Some(path) = &args.svg {
         fs::write(path, agreement(&report).svg())

@@ -168,7 +168,7 @@ fn an_unknown_preset_gets_the_near_one() {
     let run = place.run("model show cx33");
     assert!(run.refused(2).contains("did you mean cx3?"));
     let run = place.run("model show connectx9");
-    assert_snapshot!(run.refused(2), @"error: <PRESET>: there is no preset 'connectx9'; did you mean connect_ib? The newest are cx5_skylake, cx5 and cx4_nurdma; for other hardware write a file that extends one (docs/model.md)");
+    assert_snapshot!(run.refused(2), @"error: <PRESET>: there is no preset 'connectx9'; did you mean connect_ib? The newest are cx7, cx6dx and cx5_skylake; for other hardware write a file that extends one (docs/model.md)");
 }
 
 #[test]
@@ -293,6 +293,9 @@ fn published_values_are_predicted_row_by_row() {
     let args = "model validate --only program=ping --worst 3";
     let text = place.run(args).ok().out;
     assert!(text.contains("\nscore of "), "{text}");
+    let run = place.run("model validate --only preset=cx5 --intervals 3");
+    let text = run.ok().out;
+    assert!(text.contains("\nintervals of  meet  width\n"), "{text}");
     let run = place.run("model validate --only pong");
     assert!(run.refused(2).starts_with("error: --only: no row has "));
 }

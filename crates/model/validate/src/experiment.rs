@@ -27,6 +27,17 @@ pub struct Experiment {
     pub metric: Metric,
     /// All other parameters.
     pub parameters: Parameters,
+    /// Which values the estimated parameters of the hardware have; `None`: those of the preset.
+    pub sample: Option<Sample>,
+}
+
+/// A sample of a model's estimated parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Its number, from 0.
+    pub number: u32,
+    /// The number of all samples.
+    pub of: u32,
 }
 
 /// An experiment's parameters, in groups.

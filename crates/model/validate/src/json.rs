@@ -8,7 +8,7 @@ use crate::report::{Outcome, Report};
 
 /// A row's object. Values are in the unit of `metric`; an open end of `lo..hi` is null.
 #[derive(Serialize)]
-struct Object<'a> {
+pub(crate) struct Object<'a> {
     id: &'a str,
     preset: &'a str,
     program: &'a str,
@@ -24,7 +24,7 @@ struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    fn of(outcome: &'a Outcome) -> Self {
+    pub(crate) fn of(outcome: &'a Outcome) -> Self {
         let labels = &outcome.entry().labels;
         let published = outcome.row().map(|row| row.published);
         let finite = |end: f64| Some(end).filter(|end| end.is_finite());

@@ -33,6 +33,7 @@ mod data;
 mod experiment;
 mod fault;
 mod headline;
+mod intervals;
 mod json;
 mod model;
 mod near;
@@ -52,18 +53,19 @@ pub use columns::Column;
 pub use data::{Data, DataError, Entry, IgnoredColumn, Labels};
 pub use experiment::{
     CpuLoad, Experiment, HostIo, Network, Operation, Parameters, Parties, Placement, PostList,
-    Posting, Queueing, Store,
+    Posting, Queueing, Sample, Store,
 };
 pub use fault::{Fault, Place, RefusedRow};
 pub use headline::{HEADLINES, Headline};
+pub use intervals::Intervals;
 pub use model::{Budget, Model, OverBudget, Refusal};
 pub use near::near;
 pub use only::{Only, OnlyError};
 pub use published::{Interval, Published};
 pub use report::{Outcome, Report};
 pub use row::{Grade, Pair, Plan, Row, UnknownProgram};
-pub use run::{Limits, Progress, validate};
-pub use score::{Group, Score, Scores, Tally, WORST_ERROR, error};
+pub use run::{Limits, Progress, intervals, validate};
+pub use score::{Group, Score, Scores, Spread, Tally, WORST_ERROR, error};
 pub use words::{
     BufferState, Completion, DcTarget, Ddio, Exactness, Interferer, LabelKind, LoadNode, LoadOp,
     LoadTarget, Metric, Node, Opcode, Program, Quantity, Refill, Side, Status, Transport, Unit,

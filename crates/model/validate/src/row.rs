@@ -193,6 +193,7 @@ fn experiment(
         program,
         metric,
         parameters,
+        sample: None,
     }))
 }
 

@@ -15,6 +15,7 @@ use crate::model::{Budget, Model};
 use crate::predict;
 use crate::report::{Outcome, Report, Verdict};
 use crate::words::Status;
+use crate::{Experiment, Sample, intervals::Intervals};
 
 /// The resources that a validation may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +97,50 @@ pub fn validate(
         Outcome::new(entry, verdict, took)
     });
     Report::new(outcomes.collect())
+}
+
+/// Lets the model predict every row with the values of its presets, and with `samples` samples of what is estimated in
+/// them: a prediction is the interval of these figures.
+///
+/// # Panics
+/// As [`validate`].
+pub fn intervals(
+    model: &Model<'_>,
+    data: &Data,
+    samples: u32,
+    limits: &Limits,
+    mut progress: impl FnMut(&Progress<'_>),
+) -> Intervals {
+    let mut part = 0;
+    let mut run = |model: &Model<'_>| {
+        let report = validate(model, data.clone(), limits, |row| {
+            let total = row.total * (samples as usize + 1);
+            let done = row.done + row.total * part;
+            progress(&Progress {
+                done,
+                total,
+                ..*row
+            });
+        });
+        part += 1;
+        report
+    };
+    let report = run(model);
+    let sampled = (0..samples).map(|number| {
+        run(&|experiment: &Experiment, budget: &Budget| {
+            let sample = Some(Sample {
+                number,
+                of: samples,
+            });
+            let experiment = Experiment {
+                sample,
+                ..experiment.clone()
+            };
+            model(&experiment, budget)
+        })
+    });
+    let sampled = sampled.collect();
+    Intervals::new(report, sampled)
 }
 
 /// Claims the next row for a thread. `Relaxed` suffices: only the uniqueness of the numbers matters, and the

@@ -73,11 +73,25 @@ pub struct Group {
     pub score: Score,
 }
 
+/// How the errors of curves are distributed, and whether the order of values is right.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spread {
+    /// Median of the errors of curves; `None` if no value is predicted.
+    pub median: Option<f64>,
+    /// Their 90th percentile.
+    pub p90: Option<f64>,
+    /// Pairs of values of a curve, of the same metric, whose published intervals are disjoint; inside: those whose
+    /// predictions have the same order.
+    pub pairs: Tally,
+}
+
 /// The score of all rows, and of groups, worst first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scores {
     /// All rows.
     pub overall: Score,
+    /// Distribution of the errors of all curves.
+    pub spread: Spread,
     /// By data file.
     pub files: Vec<Group>,
     /// By program.
@@ -95,6 +109,7 @@ impl Report {
         let counted: Vec<&Outcome> = outcomes.filter(|o| o.entry().counts()).collect();
         Scores {
             overall: Score::of(&counted),
+            spread: Spread::of(&counted),
             files: groups(&counted, |entry| entry.place.file.to_string()),
             programs: groups(&counted, |entry| entry.labels.program.clone()),
             presets: groups(&counted, |entry| entry.labels.preset.clone()),
@@ -102,6 +117,64 @@ impl Report {
                 format!("{} ({})", entry.labels.curve, entry.labels.preset)
             }),
         }
+    }
+}
+
+/// Label and preset of a curve.
+fn curve(outcome: &Outcome) -> (&str, &str) {
+    let labels = &outcome.entry().labels;
+    (&labels.curve, &labels.preset)
+}
+
+impl Spread {
+    fn of(outcomes: &[&Outcome]) -> Self {
+        let mut curves: BTreeMap<(&str, &str), Vec<(&Outcome, f64)>> = BTreeMap::new();
+        for outcome in outcomes {
+            let has_value = outcome
+                .row()
+                .is_some_and(|row| row.published.value().is_some());
+            if let Some(error) = outcome.error().filter(|_| has_value) {
+                curves
+                    .entry(curve(outcome))
+                    .or_default()
+                    .push((outcome, error));
+            }
+        }
+        let of_curve = |rows: &Vec<(&Outcome, f64)>| mean(rows.iter().map(|(_, error)| *error));
+        let mut errors: Vec<f64> = curves.values().filter_map(of_curve).collect();
+        errors.sort_by(f64::total_cmp);
+        let n = errors.len();
+        let median = (n > 0).then(|| f64::midpoint(errors[(n - 1) / 2], errors[n / 2]));
+        let p90 = (n > 0).then(|| errors[(9 * n).div_ceil(10) - 1]);
+        let mut pairs = Tally::default();
+        for rows in curves.values() {
+            for (n, (one, _)) in rows.iter().enumerate() {
+                for (other, _) in &rows[n + 1..] {
+                    let Some(is_right) = is_ordered(one, other) else {
+                        continue;
+                    };
+                    pairs.inside += usize::from(is_right);
+                    pairs.of += 1;
+                }
+            }
+        }
+        Spread { median, p90, pairs }
+    }
+}
+
+/// Whether two predictions have the order of the published values; `None` if these may be equal, or are not comparable.
+fn is_ordered(one: &Outcome, other: &Outcome) -> Option<bool> {
+    if one.entry().labels.metric != other.entry().labels.metric {
+        return None;
+    }
+    let [a, b] = [one.row()?, other.row()?].map(|row| row.published.interval());
+    let [p, q] = [one.predicted()?, other.predicted()?];
+    if a.hi() < b.lo() {
+        Some(p < q)
+    } else if b.hi() < a.lo() {
+        Some(q < p)
+    } else {
+        None
     }
 }
 
@@ -120,9 +193,7 @@ impl Score {
             }
             score.values.add(error);
             score.close += usize::from(error <= CLOSE.ln());
-            let labels = &outcome.entry().labels;
-            let curve = curves.entry((&labels.curve, &labels.preset));
-            curve.or_default().push(error);
+            curves.entry(curve(outcome)).or_default().push(error);
         }
         score.curves = curves.len();
         score.error = mean(

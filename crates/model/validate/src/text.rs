@@ -4,7 +4,7 @@ use adverb_units::{MessageRate, Span};
 
 use crate::published::Interval;
 use crate::report::{Outcome, Report};
-use crate::score::{Group, Score, Scores, Tally};
+use crate::score::{Group, Score, Scores, Spread, Tally};
 use crate::words::Unit;
 
 /// Replaces a missing figure.
@@ -72,7 +72,22 @@ impl Scores {
                 table.row(score(&format!("{title} {name}"), of));
             }
         }
-        table.text()
+        format!("{}\n{}", table.text(), self.spread.text())
+    }
+}
+
+impl Spread {
+    /// `error of curves: median 0.000, 90th percentile 0.144; 41 of 43 pairs of values in the published order`
+    fn text(&self) -> String {
+        let figure = |error: Option<f64>| error.map_or(NONE.to_owned(), |e| format!("{e:.3}"));
+        let (median, p90) = (figure(self.median), figure(self.p90));
+        let pairs = match self.pairs {
+            Tally { of: 0, .. } => String::new(),
+            Tally { inside, of } => {
+                format!("; {inside} of {of} pairs of values in the published order")
+            }
+        };
+        format!("error of curves: median {median}, 90th percentile {p90}{pairs}\n")
     }
 }
 
@@ -188,7 +203,7 @@ fn row(outcome: &Outcome) -> [String; 10] {
 }
 
 /// Formats an interval: `2.21 µs..2.28 µs`, with nothing at an open end.
-fn interval(interval: Interval, unit: Unit) -> String {
+pub(crate) fn interval(interval: Interval, unit: Unit) -> String {
     let end = |end: f64| match end.is_finite() {
         true => figure(end, unit),
         false => String::new(),
@@ -197,7 +212,7 @@ fn interval(interval: Interval, unit: Unit) -> String {
 }
 
 /// Formats a value with its unit, to three or four digits.
-fn figure(value: f64, unit: Unit) -> String {
+pub(crate) fn figure(value: f64, unit: Unit) -> String {
     let (sign, size) = parts(value);
     let text = match unit {
         Unit::Nanoseconds => Span::from_secs_f64(size / 1e9).to_string(),
@@ -230,7 +245,7 @@ fn digits(size: f64) -> String {
 }
 
 /// A table with aligned columns, two blanks apart.
-struct Table {
+pub(crate) struct Table {
     /// Whether each column is aligned to the right.
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
@@ -238,7 +253,7 @@ struct Table {
 
 impl Table {
     /// A table without rows. `>` before a column's name aligns it to the right.
-    fn new(columns: &[&str]) -> Self {
+    pub(crate) fn new(columns: &[&str]) -> Self {
         let names = columns.iter().map(|name| name.trim_start_matches('>'));
         Table {
             right: columns.iter().map(|name| name.starts_with('>')).collect(),
@@ -246,11 +261,11 @@ impl Table {
         }
     }
 
-    fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let widths: Vec<usize> = (0..self.right.len())
             .map(|n| {
                 let cells = self.rows.iter().map(|row| row[n].chars().count());

@@ -56,7 +56,7 @@ pub enum EntryProblem {
 }
 
 /// The presets of the newest NICs.
-const NEWEST: &str = "cx5_skylake, cx5 and cx4_nurdma";
+const NEWEST: &str = "cx7, cx6dx and cx5_skylake";
 
 /// The most similar preset, or else where all are.
 fn near_or_all(name: &str) -> String {

@@ -14,6 +14,7 @@
 mod error;
 pub(crate) mod kind;
 mod reader;
+mod sample;
 mod support;
 
 use std::collections::BTreeMap;
@@ -66,6 +67,8 @@ presets! {
     "cx4_nurdma",
     "cx5",
     "cx5_skylake",
+    "cx6dx",
+    "cx7",
     "ammasso_gige",
     "netfpga_hsw",
     "nfp6000_hsw",

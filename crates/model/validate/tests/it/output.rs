@@ -102,6 +102,8 @@ fn scores_are_listed_by_program_preset_and_curve() {
     curve Fig2 (cx3)        0.000       1     1/1         1/1       -        0
     curve Fig1 (cx33)           -       0       -           -       -        1
     curve Fig1 (stuck)          -       0       -           -       -        1
+
+    error of curves: median 0.116, 90th percentile 0.233
     ");
 }
 

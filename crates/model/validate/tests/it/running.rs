@@ -9,7 +9,7 @@ use crate::common::{Changes, RATIO, cells, data, report, with};
 use adverb_units::Span;
 use adverb_validate::{
     Budget, Column as C, Data, Experiment, Limits, Metric, Outcome, OverBudget, Program, Refusal,
-    Report, Status, validate,
+    Report, Status, intervals, validate,
 };
 
 /// A row's outcome with a model that takes a nanosecond per byte.
@@ -237,4 +237,38 @@ fn an_empty_report_has_no_error() {
     let report = validate(&uneven, Data::default(), &Limits::default(), |_| {});
     assert!(report.outcomes().is_empty());
     assert_eq!(report.scores().overall.error, None);
+}
+
+#[test]
+fn predictions_of_samples_are_intervals() {
+    // The samples take 0.5 and 1.5 ns a byte.
+    let model = |experiment: &Experiment, _: &Budget| {
+        let factor = match experiment.sample {
+            None => 1.0,
+            Some(sample) => (2.0 * f64::from(sample.number) + 1.0) / f64::from(sample.of),
+        };
+        Ok(factor * size(experiment)?)
+    };
+    let bound = [(C::Id, "bound"), (C::Value, ""), (C::Hi, "")];
+    let data = data(&[
+        &[(C::Id, "inside"), (C::SizeBytes, "2000")],
+        &[(C::Id, "meets"), (C::SizeBytes, "3800")],
+        &[(C::Id, "misses"), (C::SizeBytes, "1000")],
+        &bound,
+    ]);
+    let mut rows = 0;
+    let found = intervals(&model, &data, 2, &Limits::default(), |progress| {
+        rows += 1;
+        assert_eq!((progress.done, progress.total), (rows, 12));
+    });
+    assert_eq!((found.met().inside, found.met().of), (2, 3));
+    let mut json = Vec::new();
+    found.write_json(&mut json).unwrap();
+    let json = String::from_utf8(json).unwrap();
+    let lines: Vec<&str> = json.lines().collect();
+    assert_eq!(lines.len(), 3);
+    assert!(lines[1].ends_with(r#""predicted_lo":1900.0,"predicted_hi":5700.0,"meets":true}"#));
+    assert!(lines[2].ends_with(r#""predicted_lo":500.0,"predicted_hi":1500.0,"meets":false}"#));
+    let text = found.text();
+    assert!(text.contains("\nall rows       2/3  3.000\n"), "{text}");
 }

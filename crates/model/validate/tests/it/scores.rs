@@ -221,3 +221,36 @@ fn the_worst_rows_come_first() {
     let ids: Vec<&str> = worst.iter().map(|o| &*o.entry().labels.id).collect();
     assert_eq!(ids, ["5", "4", "2", "1"]);
 }
+
+#[test]
+fn the_spread_has_percentiles_of_curves_and_the_order_of_values() {
+    // Curve A: published 1000 before 2000 before 2000 to 4000, which may be equal. Predictions: 1500, 1400, 1300.
+    let at = |value, lo, hi, size| {
+        [
+            (C::Value, value),
+            (C::Lo, lo),
+            (C::Hi, hi),
+            (C::SizeBytes, size),
+        ]
+    };
+    let [a, b, c, of_b] = [
+        at("1000", "900", "1100", "1500"),
+        at("2000", "1900", "2100", "1400"),
+        at("3000", "2000", "4000", "1300"),
+        at("2000", "1900", "2100", "2000"),
+    ];
+    let rows = [
+        with(&a, &[(C::Id, "1"), (C::Curve, "A")]),
+        with(&b, &[(C::Id, "2"), (C::Curve, "A")]),
+        with(&c, &[(C::Id, "3"), (C::Curve, "A")]),
+        with(&of_b, &[(C::Id, "4"), (C::Curve, "B")]),
+    ];
+    let rows: Vec<_> = rows.iter().map(|row| &row[..]).collect();
+    let spread = report(&rows, size).scores().spread;
+    assert_eq!(spread.pairs, tally(0, 2));
+    let of_a =
+        ((1500.0_f64 / 1100.0).ln() + (1900.0_f64 / 1400.0).ln() + (2000.0_f64 / 1300.0).ln())
+            / 3.0;
+    near(spread.median.unwrap(), of_a / 2.0);
+    near(spread.p90.unwrap(), of_a);
+}

@@ -2,7 +2,7 @@
 
 use adverb_hwmodel::{Kind, Placement, Preset};
 use adverb_units::Bytes;
-use adverb_validate::{BufferState, Ddio, Experiment, Network, Node, Refusal, Side};
+use adverb_validate::{BufferState, Ddio, Experiment, Network, Node, Refusal, Sample, Side};
 use adverb_verbs::LinkLayer;
 
 use super::{cannot, failed};
@@ -24,7 +24,10 @@ pub(crate) fn preset(experiment: &Experiment) -> Result<Preset, Refusal> {
 
 /// Returns the preset with the row's overrides.
 pub(super) fn overridden(experiment: &Experiment) -> Result<Preset, Refusal> {
-    let preset = Preset::built_in(&experiment.preset).map_err(|e| failed(&e))?;
+    let mut preset = Preset::built_in(&experiment.preset).map_err(|e| failed(&e))?;
+    if let Some(Sample { number, of }) = experiment.sample {
+        preset = preset.sample(number, of);
+    }
     let mut overrides = network(&experiment.parameters.network, &preset);
     let host = &experiment.parameters.host;
     let ways = match host.ddio {
