@@ -25,8 +25,12 @@ use crate::{load, numa};
 /// Polls between two clock readings. The first ones have no pause, because a message in flight arrives within
 /// them; later ones leave the core to its other hardware thread.
 const POLLS_PER_LOOK: u32 = 1024;
+/// The same for a short timeout, which would end late otherwise.
+const POLLS_PER_LOOK_WHEN_SHORT: u32 = 16;
 /// The same for a role that yields its core after each poll, on a busy machine for milliseconds each time.
 const YIELDS_PER_LOOK: u32 = 16;
+/// Timeouts below this are short: many polls take a noticeable part of them.
+const SHORT: Span = Span::from_ms(1);
 
 /// The longest region whose pages are looked up although their node was not chosen.
 const MOST_LOOKED_AT: Bytes = Bytes::mib(64);
@@ -165,7 +169,7 @@ impl<C: Context, T: Stream> HostStation<C, T> {
         mut poll: impl FnMut() -> Result<Option<R>, WaitError>,
     ) -> Result<R, WaitError> {
         self.check_stop()?;
-        if !self.shares_core {
+        if !self.shares_core && timeout >= SHORT {
             for _ in 0..POLLS_PER_LOOK {
                 if let Some(found) = poll()? {
                     return Ok(found);
@@ -185,6 +189,7 @@ impl<C: Context, T: Stream> HostStation<C, T> {
     ) -> Result<R, WaitError> {
         let polls = match self.shares_core {
             true => YIELDS_PER_LOOK,
+            false if timeout < SHORT => POLLS_PER_LOOK_WHEN_SHORT,
             false => POLLS_PER_LOOK,
         };
         let start = clock::now();
@@ -454,6 +459,27 @@ mod tests {
             }
             assert!(station.now() - start >= SOON * 3);
         }
+    }
+
+    /// The clock was read after 1024 polls, however short the timeout was.
+    #[test]
+    fn a_short_timeout_ends_after_few_polls() {
+        let (station, _there) = station();
+        let pd = station.context().alloc_pd().unwrap();
+        let access = AccessFlags::LOCAL_WRITE;
+        let mr = station
+            .context()
+            .alloc_mr(&pd, Bytes::new(8), access)
+            .unwrap();
+        let mut polls = 0;
+        let nothing = || {
+            polls += 1;
+            station.compute(Span::from_us(2));
+            Ok(None::<()>)
+        };
+        let short = Span::from_us(20);
+        assert!(station.spin_on(&mr, short, nothing).is_err());
+        assert!(polls <= 2 * POLLS_PER_LOOK_WHEN_SHORT, "{polls}");
     }
 
     #[test]
