@@ -3,7 +3,7 @@
 use adverb_results::{
     Completion, CpuShare, DeviceKind, Latency, Opcode, PairRecord, Params, Program, Transport,
 };
-use adverb_units::Span;
+use adverb_units::{MessageRate, Span};
 use adverb_verbs::AckTimeout;
 use adverb_workload::pair::Request;
 
@@ -136,7 +136,7 @@ fn stream_title(record: &PairRecord) -> String {
     let p = &record.params;
     let how = match p.completion {
         Completion::Poll => "polling",
-        Completion::Event => "sleeping",
+        Completion::Event | Completion::Hybrid(_) => "sleeping",
     };
     let mut title = format!(
         "{} {} on {}: {how} sockets, TCP_NODELAY",
@@ -226,6 +226,12 @@ pub(crate) fn two_places(value: f64) -> String {
 /// Formats nanoseconds with a unit.
 pub(crate) fn ns(ns: f64) -> String {
     Span::from_ns_f64(ns).to_string()
+}
+
+/// Formats a number per second, such as messages; `None` if it is 0.
+pub(crate) fn per_second(rate: f64) -> Option<String> {
+    let rate = MessageRate::over((rate * 1e3).round() as u64, Span::from_secs(1000));
+    rate.map(|rate| rate.to_string())
 }
 
 /// User and system part: `62+31 %`.

@@ -8,7 +8,7 @@ use adverb_units::Bytes;
 use clap::{Args, ValueEnum};
 
 use super::target::TargetArgs;
-use super::value::{rate, word_of};
+use super::value::rate;
 
 /// Measure multicast: one publisher, and what each subscriber loses
 ///
@@ -77,12 +77,8 @@ pub(crate) struct McastArgs {
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) churn: u32,
 
-    /// How subscribers wait: poll or event
-    #[arg(
-        long,
-        default_value = "poll",
-        value_parser = word_of(&[Completion::Poll, Completion::Event])
-    )]
+    /// How subscribers wait: poll, event, or hybrid:TIME (poll for TIME, then sleep)
+    #[arg(long, value_name = "HOW", default_value = "poll")]
     pub(crate) completion: Completion,
 
     #[command(flatten)]

@@ -128,13 +128,9 @@ pub(crate) struct TraceArgs {
     #[arg(long)]
     pub(crate) inline: bool,
 
-    /// How both sides detect completions: poll (busy) or event (sleep until one arrives)
-    #[arg(
-        long,
-        value_name = "HOW",
-        default_value = "poll",
-        value_parser = word_of(&[Completion::Poll, Completion::Event])
-    )]
+    /// How both sides detect completions: poll (busy), event (sleep until one arrives) or hybrid:TIME (poll
+    /// for TIME, then sleep)
+    #[arg(long, value_name = "HOW", default_value = "poll")]
     pub(crate) completion: Completion,
 
     /// Draw it into this file, too

@@ -6,7 +6,7 @@ use adverb_launch::{DeviceChoice, Usage};
 use adverb_measure::JobCell;
 use adverb_patterns::{Connect, Job, Step};
 use adverb_results::{DeviceKind, Record, Transport};
-use adverb_units::{MessageRate, Span};
+use adverb_units::Span;
 use adverb_verbs::{PageKind, PathOptions, RetryCount};
 use serde_json::json;
 
@@ -262,7 +262,7 @@ impl Table for Life {
 
     fn remark(&self, record: &Record) -> Option<String> {
         let per_second = record.metric("connections_per_s")?;
-        let rate = MessageRate::over((per_second * 1e3).round() as u64, Span::from_secs(1000))?;
+        let rate = crate::table::per_second(per_second)?;
         let mut lines = vec![format!("Connections set up per second: {rate}.")];
         let metrics = record.metrics.as_ref();
         let not_counted = metrics.and_then(|metrics| metrics.get("system_calls_not_counted"));

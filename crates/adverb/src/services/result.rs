@@ -1,7 +1,6 @@
 //! Rows for the records of programs with several members.
 
 use adverb_results::Record;
-use adverb_units::{MessageRate, Span};
 
 use crate::sink::Table;
 
@@ -32,16 +31,14 @@ impl Table for Rows {
     }
 
     fn rows(&self, record: &Record) -> Vec<Vec<Option<String>>> {
-        let rate = record
-            .metric("requests_per_s")
-            .and_then(|rate| MessageRate::over((rate * 1e3).round() as u64, Span::from_secs(1000)));
+        let rate = record.metric("requests_per_s");
         let latency = |name: &str| {
             let ns = record.metric(&format!("latency_ns.{name}"));
             ns.map(crate::table::ns)
         };
         vec![vec![
             record.metric("requests").map(|n| n.to_string()),
-            rate.map(|rate| rate.to_string()),
+            rate.and_then(crate::table::per_second),
             record.metric("batch_mean").map(crate::table::two_places),
             latency("mean"),
             latency("sd"),

@@ -16,7 +16,7 @@ fn unknown_words() {
     assert_snapshot!(usage("model foo"), @"error: unknown command 'foo': choose from list, show, trace, validate");
     assert_snapshot!(usage("ping --op shout"), @"error: invalid --op 'shout': expected send, write-imm, write, read, write-read, fetch-add or cas");
     assert_snapshot!(usage("blast --op write-read"), @"error: invalid --op 'write-read': expected send, write-imm, write, read, fetch-add or cas");
-    assert_snapshot!(usage("blast --op read --completion hope"), @"error: invalid --completion 'hope': expected poll or event");
+    assert_snapshot!(usage("blast --op read --completion hope"), @"error: --completion: invalid completion 'hope': expected poll, event, or hybrid:TIME with a time up to 5.00 ms, such as hybrid:20us");
     assert_snapshot!(usage("blast --op read --post twice"), @"error: invalid --post 'twice': expected single or list");
     assert_snapshot!(usage("ping --op send --sise 8"), @"error: unknown argument '--sise': did you mean '--size'? see `adverb ping --help`");
     assert_snapshot!(usage("ping --op send now"), @"error: unknown argument 'now': see `adverb ping --help`");

@@ -316,6 +316,8 @@ impl Station for ModelStation<'_> {
         }
         loop {
             if !self.idle_for(channel.condition(), deadline) {
+                // A timer wakes the thread by an interrupt, too.
+                self.wake_up();
                 let what = "completion event";
                 return Err(WaitError::TimedOut { what, timeout });
             }

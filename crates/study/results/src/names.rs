@@ -1,6 +1,9 @@
 //! The words for parameters, equal on the command line, in records and in tables.
 
 use std::fmt;
+use std::str::FromStr;
+
+use adverb_units::Span;
 
 use crate::{Completion, DeviceKind, DeviceRef, Opcode, Posting, Program, Signaling, Transport};
 
@@ -41,9 +44,58 @@ words! {
         WriteRead => "write-read", FetchAdd => "fetch-add", Cas => "cas" or "cmp-swap",
         SendImm => "send-imm"
     }
-    Completion { Poll => "poll", Event => "event" }
     Posting { Single => "single", List => "list" }
     Transport { Rc => "rc", Uc => "uc", Ud => "ud", Tcp => "tcp" }
+}
+
+impl fmt::Display for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let span = match self {
+            Completion::Poll => return f.pad("poll"),
+            Completion::Event => return f.pad("event"),
+            Completion::Hybrid(span) => span.as_ps(),
+        };
+        let (unit, name) = match span {
+            whole if whole % 1_000_000 == 0 => (1_000_000, "us"),
+            whole if whole % 1000 == 0 => (1000, "ns"),
+            _ => (1, "ps"),
+        };
+        f.pad(&format!("hybrid:{}{name}", span / unit))
+    }
+}
+
+impl From<Completion> for String {
+    fn from(completion: Completion) -> Self {
+        completion.to_string()
+    }
+}
+
+impl FromStr for Completion {
+    type Err = String;
+
+    /// Reads `poll`, `event` and `hybrid:20us`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let polling = |span: &Span| *span > Span::ZERO && *span <= Completion::MOST_POLLING;
+        let hybrid = || text.strip_prefix("hybrid:")?.parse().ok().filter(polling);
+        match text {
+            "poll" => Ok(Completion::Poll),
+            "event" => Ok(Completion::Event),
+            _ => hybrid().map(Completion::Hybrid).ok_or_else(|| {
+                format!(
+                    "invalid completion '{text}': expected poll, event, or hybrid:TIME with a time up to {}, such as hybrid:20us",
+                    Completion::MOST_POLLING
+                )
+            }),
+        }
+    }
+}
+
+impl TryFrom<String> for Completion {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
 }
 
 impl fmt::Display for Signaling {
@@ -87,7 +139,14 @@ mod tests {
         same([
             Send, WriteImm, Write, Read, WriteRead, FetchAdd, Cas, SendImm,
         ]);
-        same([Completion::Poll, Completion::Event]);
+        let [short, long] = [Span::from_ns(1500), Span::from_ms(2)].map(Completion::Hybrid);
+        same([Completion::Poll, Completion::Event, short, long]);
+        for completion in [Completion::Poll, Completion::Event, short, long] {
+            assert_eq!(completion.to_string().parse(), Ok(completion));
+        }
+        for bad in ["", "hybrid", "hybrid:0", "hybrid:6ms", "hybrid:20"] {
+            assert!(bad.parse::<Completion>().is_err(), "{bad}");
+        }
         same([Posting::Single, Posting::List]);
         same([Transport::Rc, Transport::Uc, Transport::Ud, Transport::Tcp]);
         same([All, Periodic, WriteUnsignaled]);

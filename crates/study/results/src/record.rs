@@ -304,12 +304,24 @@ impl Opcode {
 
 /// How a side detects completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(into = "String", try_from = "String")]
 pub enum Completion {
     /// Busy polling of the completion queue.
     Poll,
     /// Completion events: arm, sleep on the channel, poll.
     Event,
+    /// Polls for this long, then arms and sleeps.
+    Hybrid(Span),
+}
+
+impl Completion {
+    /// Longest time to poll before sleeping: a role that polls does not watch the others.
+    pub const MOST_POLLING: Span = Span::from_ms(5);
+
+    /// Whether members may sleep until an event arrives.
+    pub fn has_events(self) -> bool {
+        self != Completion::Poll
+    }
 }
 
 /// How work requests reach the queue.

@@ -23,3 +23,4 @@ pub mod streams;
 pub mod wiring;
 
 pub use program::{Cause, HardwareChanges, Program, Role, RoleError, RoleLoad};
+pub use sample::Ticker;

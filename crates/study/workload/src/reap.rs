@@ -1,7 +1,8 @@
-//! Reaps completions, by polling or by events.
+//! Reaps completions, by polling, by events, or by polling first.
 
 use adverb_results::Completion;
-use adverb_verbs::{CompletionQueue, Context, NotifyOn, Station, WorkCompletion};
+use adverb_units::Span;
+use adverb_verbs::{CompletionQueue, Context, NotifyOn, Station, WaitError, WorkCompletion};
 
 use crate::attend::{Attend, Awaited, attentively};
 use crate::error::Fault;
@@ -16,6 +17,8 @@ pub struct Queue<C: Context> {
     /// The queue.
     pub cq: C::Cq,
     channel: Option<C::Channel>,
+    /// Time to poll before sleeping.
+    polling: Span,
     awaited: Awaited,
 }
 
@@ -32,13 +35,18 @@ impl<C: Context> Queue<C> {
     ) -> Result<Self, Fault> {
         let channel = match completion {
             Completion::Poll => None,
-            Completion::Event => Some(context.create_channel()?),
+            Completion::Event | Completion::Hybrid(_) => Some(context.create_channel()?),
+        };
+        let polling = match completion {
+            Completion::Hybrid(span) => span,
+            _ => Span::ZERO,
         };
         let entries = entries.clamp(1, context.caps().max_cqe);
         let cq = context.create_cq(entries, channel.as_ref())?;
         Ok(Queue {
             cq,
             channel,
+            polling,
             awaited,
         })
     }
@@ -74,28 +82,62 @@ impl<C: Context> Reaper<'_, C> {
         attend: &A,
         into: &mut [WorkCompletion],
     ) -> Result<usize, Fault> {
-        let n = match &self.queue.channel {
-            None => attentively(attend, self.queue.awaited, |timeout| {
-                station.spin(&self.queue.cq, into, timeout)
+        let queue = self.queue;
+        let n = match &queue.channel {
+            None => attentively(attend, queue.awaited, |timeout| {
+                station.spin(&queue.cq, into, timeout)
             })?,
-            Some(channel) => self.sleep(station, attend, channel, into)?,
+            Some(channel) => attentively(attend, queue.awaited, |timeout| {
+                self.sleep(station, channel, into, timeout)
+            })?,
         };
-        match into[..n].iter().find(|wc| !wc.status.is_success()) {
-            None => Ok(n),
-            Some(wc) => Err(attend.failed(wc)),
-        }
+        succeeded_all(attend, &into[..n])
     }
 
-    /// The order closes the race between arming and completing (`ibv_get_cq_event(3)`): poll; if there is
-    /// nothing, arm; poll again, because completions before arming raise no event; only then sleep. The event
-    /// of a completion found by the second poll causes one spurious wake-up later.
-    fn sleep<S: Station<Context = C>, A: Attend>(
+    /// The same for `timeout`, during which the other roles are not watched. Returns 0 if there is no completion by then.
+    ///
+    /// # Errors
+    /// A request failed.
+    #[inline]
+    pub fn reap_within<S: Station<Context = C>, A: Attend>(
         &mut self,
         station: &S,
         attend: &A,
+        into: &mut [WorkCompletion],
+        timeout: Span,
+    ) -> Result<usize, Fault> {
+        let waited = match &self.queue.channel {
+            None => station
+                .spin(&self.queue.cq, into, timeout)
+                .map_err(Fault::from),
+            Some(channel) => self.sleep(station, channel, into, timeout),
+        };
+        match waited {
+            Err(Fault::Wait(WaitError::TimedOut { .. })) => Ok(0),
+            Err(error) => Err(error),
+            Ok(n) => succeeded_all(attend, &into[..n]),
+        }
+    }
+
+    /// Polls for a while if that was chosen, then sleeps.
+    ///
+    /// The order closes the race between arming and completing (`ibv_get_cq_event(3)`): poll; if there is
+    /// nothing, arm; poll again, because completions before arming raise no event; only then sleep. The event
+    /// of a completion found by the second poll causes one spurious wake-up later.
+    fn sleep<S: Station<Context = C>>(
+        &mut self,
+        station: &S,
         channel: &C::Channel,
         into: &mut [WorkCompletion],
+        timeout: Span,
     ) -> Result<usize, Fault> {
+        let polling = self.queue.polling.min(timeout);
+        if polling > Span::ZERO {
+            match station.spin(&self.queue.cq, into, polling) {
+                Err(WaitError::TimedOut { .. }) if polling < timeout => {}
+                found => return Ok(found?),
+            }
+        }
         loop {
             let n = self.queue.cq.poll(into)?;
             if n > 0 {
@@ -103,9 +145,7 @@ impl<C: Context> Reaper<'_, C> {
             }
             if self.armed {
                 // Each queue has its own channel, so the event belongs to this queue.
-                attentively(attend, self.queue.awaited, |timeout| {
-                    station.wait_event(channel, timeout)
-                })?;
+                station.wait_event(channel, timeout.saturating_sub(polling))?;
                 self.armed = false;
                 self.unacknowledged += 1;
                 if self.unacknowledged == ACKNOWLEDGE_AT {
@@ -123,6 +163,15 @@ impl<C: Context> Reaper<'_, C> {
             self.queue.cq.ack_events(self.unacknowledged);
             self.unacknowledged = 0;
         }
+    }
+}
+
+/// Returns the number of completions if all are successful.
+#[inline]
+fn succeeded_all<A: Attend>(attend: &A, completions: &[WorkCompletion]) -> Result<usize, Fault> {
+    match completions.iter().find(|wc| !wc.status.is_success()) {
+        None => Ok(completions.len()),
+        Some(wc) => Err(attend.failed(wc)),
     }
 }
 

@@ -139,7 +139,7 @@ impl<'a> Watch<'a> {
 }
 
 /// Decides when to read the clock, so that reading takes at most 1 % of the time.
-pub(crate) struct Ticker {
+pub struct Ticker {
     /// Completions between two readings.
     every: u32,
     left: u32,
@@ -148,7 +148,8 @@ pub(crate) struct Ticker {
 }
 
 impl Ticker {
-    pub(crate) fn new<S: Station>(station: &S) -> Self {
+    /// Returns a ticker that reads the clock after the first completion.
+    pub fn new<S: Station>(station: &S) -> Self {
         Ticker {
             every: 1,
             left: 1,
@@ -159,7 +160,7 @@ impl Ticker {
 
     /// Returns the time, if the clock is due after these completions.
     #[inline]
-    pub(crate) fn tick<S: Station>(&mut self, station: &S) -> Option<Time> {
+    pub fn tick<S: Station>(&mut self, station: &S) -> Option<Time> {
         self.left -= 1;
         (self.left == 0).then(|| self.look(station.now()))
     }

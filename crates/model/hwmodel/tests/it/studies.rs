@@ -2,7 +2,7 @@
 
 use crate::common::{cell, run};
 use adverb_results::{Completion, Opcode, Posting, Program, Signaling};
-use adverb_units::MessageRate;
+use adverb_units::{MessageRate, Span};
 use adverb_workload::pair::Request;
 
 #[test]
@@ -17,6 +17,7 @@ fn ping_runs_with_every_operation_polled_and_by_events() {
         .map(|op| (op, Completion::Event))
         .into_iter()
         .chain(by_events.map(|op| (op, Completion::Poll)))
+        .chain(by_events.map(|op| (op, Completion::Hybrid(Span::from_us(2)))))
         // The receiver of WRITEs polls memory, so it gets no event.
         .chain([(Opcode::Write, Completion::Poll)]);
     for (op, completion) in cells {

@@ -88,7 +88,7 @@ pub fn by_size_and_completion(record: &PairRecord) -> Label {
 /// Divides a series by the way of waiting: the lines of events have other dashes, and no name at their end.
 fn waiting(record: &PairRecord, label: Label) -> Label {
     let how = record.params.completion;
-    let is_event = how == Completion::Event;
+    let is_event = how.has_events();
     Label {
         order: 2 * label.order + u64::from(is_event),
         name: format!("{}, {}", label.name, completion(how)),
@@ -154,10 +154,10 @@ pub fn by_signal_and_post(record: &PairRecord) -> Label {
 /// One series for each way of signaling and of waiting for completions.
 pub fn by_signal_and_completion(record: &PairRecord) -> Label {
     let stroke = match record.params.completion {
-        Completion::Event => Stroke::Dashed,
+        Completion::Event | Completion::Hybrid(_) => Stroke::Dashed,
         Completion::Poll => Stroke::Solid,
     };
-    by_signal(record, completion(record.params.completion), stroke)
+    by_signal(record, &completion(record.params.completion), stroke)
 }
 
 /// One series for each ACK timeout.
@@ -257,9 +257,10 @@ fn by_device(record: &PairRecord) -> Label {
 }
 
 /// How completions are learned of, in words.
-pub(crate) fn completion(completion: Completion) -> &'static str {
+pub(crate) fn completion(completion: Completion) -> String {
     match completion {
-        Completion::Poll => "busy polling",
-        Completion::Event => "events",
+        Completion::Poll => "busy polling".to_owned(),
+        Completion::Event => "events".to_owned(),
+        Completion::Hybrid(span) => format!("polling for {span}, then events"),
     }
 }

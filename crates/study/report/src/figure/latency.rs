@@ -1,5 +1,7 @@
 //! Latency distributions, out of the records' histograms.
 
+use std::collections::BTreeSet;
+
 use adverb_results::{Completion, DeviceRef, LatencyRecorder};
 
 use super::{Body, Extent, Lines, Origin, Panel, Point, Series, X, label, rank};
@@ -40,11 +42,8 @@ pub(crate) fn panels(cells: &Cells<'_>, device: Option<&DeviceRef>) -> Vec<Panel
         }
     };
     let filled = |p: &Panel| matches!(&p.body, Body::Lines(lines) if !lines.series.is_empty());
-    [Completion::Poll, Completion::Event]
-        .map(panel)
-        .into_iter()
-        .filter(filled)
-        .collect()
+    let ways: BTreeSet<Completion> = cells.iter().map(|cell| cell.params().completion).collect();
+    ways.into_iter().map(panel).filter(filled).collect()
 }
 
 fn series(cell: Cell<'_>) -> Option<Series> {

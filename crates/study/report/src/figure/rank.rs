@@ -29,7 +29,7 @@ pub(crate) fn panels(
 pub fn variant(cell: Cell<'_>) -> String {
     let params = cell.params();
     let mut words = format::attributes(cell.record.program, params);
-    words.push(label::completion(params.completion).to_owned());
+    words.push(label::completion(params.completion));
     let operation = format::opcode(cell.record.program, params.op);
     format!("{operation} ({})", words.join(", "))
 }

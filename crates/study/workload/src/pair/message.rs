@@ -29,7 +29,7 @@ const VERSION: u32 = 6;
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Message {
-    Hello(Hello),
+    Hello(Box<Hello>),
     Connected,
     /// A run with a maximum number of messages or rounds: the warm-up (0) or a repetition, from 1.
     Prepare {

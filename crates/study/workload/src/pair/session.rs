@@ -132,9 +132,9 @@ impl<'s, S: Station> Session<'s, S> {
 
     /// Tells the other side what it must know, and hears the same.
     fn greet(&self, hello: Hello) -> Result<Hello, Fault> {
-        self.peer.tell(Message::Hello(hello))?;
+        self.peer.tell(Message::Hello(Box::new(hello)))?;
         match self.peer.hear("a greeting", self.timeout)? {
-            Message::Hello(hello) => Ok(hello),
+            Message::Hello(hello) => Ok(*hello),
             other => Err(other.unexpected("a greeting")),
         }
     }

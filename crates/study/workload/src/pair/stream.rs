@@ -92,7 +92,7 @@ impl<'s, S: Station> Socket<'s, S> {
             side,
             how: match spec.params.completion {
                 Completion::Poll => StreamWait::Poll,
-                Completion::Event => StreamWait::Sleep,
+                Completion::Event | Completion::Hybrid(_) => StreamWait::Sleep,
             },
             pattern: Pattern::new(spec.params.seed),
         })

@@ -147,7 +147,8 @@ fn cells() -> Vec<CellSpec> {
         Opcode::WriteRead,
         Opcode::Read,
     ] {
-        for completion in [Completion::Poll, Completion::Event] {
+        let hybrid = Completion::Hybrid(Span::from_us(5));
+        for completion in [Completion::Poll, Completion::Event, hybrid] {
             let asked = request(op);
             cells.push(CellSpec::ping(Request {
                 completion,

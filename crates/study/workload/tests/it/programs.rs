@@ -5,7 +5,11 @@ use adverb_results::{Completion, Opcode, Posting, Signaling, Transport};
 use adverb_units::{Bytes, Span};
 use adverb_workload::pair::{CellSpec, Length, Request};
 
-const COMPLETIONS: [Completion; 2] = [Completion::Poll, Completion::Event];
+const COMPLETIONS: [Completion; 3] = [
+    Completion::Poll,
+    Completion::Event,
+    Completion::Hybrid(Span::from_us(5)),
+];
 
 fn checked(op: Opcode, size: u64) -> Request {
     Request {

@@ -98,6 +98,10 @@ impl CellSpec {
             _ if p.signal != Signaling::All => {
                 lacks(format!("signaling {}", p.signal), "leave --signal out")
             }
+            _ if matches!(p.completion, Completion::Hybrid(_)) => lacks(
+                format!("completion {}", p.completion),
+                "choose poll or event",
+            ),
             _ if p.traffic.qps != 1 => lacks("queue pairs".to_owned(), "leave --qps out"),
             _ if p.traffic.bidirectional => lacks(
                 "blast in both directions".to_owned(),
@@ -190,7 +194,7 @@ impl CellSpec {
             let what = format!("posting {}s", p.post);
             return Err(SpecError::OneInFlight { what });
         }
-        if p.op == Opcode::Write && p.completion == Completion::Event {
+        if p.op == Opcode::Write && p.completion.has_events() {
             return Err(SpecError::PolledMemoryHasNoEvents);
         }
         match (p.op, p.signal) {
