@@ -97,6 +97,7 @@ fn run(mut commands: Vec<Command>) -> anyhow::Result<ExitCode> {
         }
         Command::Sequencer(_) => services::sequencer(&points!(commands, Sequencer))?,
         Command::Kv(_) => services::kv(&points!(commands, Kv))?,
+        Command::Rpc(_) => services::rpc(&points!(commands, Rpc))?,
         Command::Store(StoreArgs { command: None, .. }) => {
             services::store(&points!(commands, Store))?;
         }
@@ -107,7 +108,7 @@ fn run(mut commands: Vec<Command>) -> anyhow::Result<ExitCode> {
         Command::Interference(_) => services::interference(&points!(commands, Interference))?,
         Command::Rendezvous(_) => services::rendezvous(&points!(commands, Rendezvous))?,
         _ if commands.len() > 1 => {
-            let reason = "a list or range of values is for ping, blast, closed-loop, open-loop, sequencer, kv, store, connect, mcast, overlap, fetch, interference and rendezvous";
+            let reason = "a list or range of values is for ping, blast, closed-loop, open-loop, sequencer, kv, rpc, store, connect, mcast, overlap, fetch, interference and rendezvous";
             return Err(Usage(reason.to_owned()).into());
         }
         _ => return run_once(commands.swap_remove(0)),
@@ -141,6 +142,7 @@ fn run_once(command: Command) -> anyhow::Result<ExitCode> {
         | Command::OpenLoop(_)
         | Command::Sequencer(_)
         | Command::Kv(_)
+        | Command::Rpc(_)
         | Command::Store(_)
         | Command::Connect(_)
         | Command::Mcast(_)

@@ -22,6 +22,7 @@ mod out;
 mod path;
 mod place;
 mod report;
+mod rpc;
 mod run;
 mod serve;
 mod services;
@@ -55,6 +56,7 @@ pub(crate) use out::OutArgs;
 pub(crate) use path::flags_of;
 pub(crate) use place::{CoreList, DeviceArgs, PlaceArgs};
 pub(crate) use report::ReportArgs;
+pub(crate) use rpc::RpcArgs;
 pub(crate) use run::{EnvArgs, NicArgs, RunArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use services::{
@@ -154,6 +156,16 @@ impl Refused {
 /// Returns the definitions of all arguments.
 pub(crate) fn command() -> clap::Command {
     let command = with_usual_options(Cli::command());
+    let command = command.mut_subcommand("rpc", |rpc| {
+        let outstanding = "Outstanding requests per client";
+        let machines = "Machines of the clients [default: 1, or as many as there are other hosts; \
+                        of a model one for each client]";
+        rpc.mut_arg("clients", |arg| arg.default_value("1"))
+            .mut_arg("outstanding", |arg| {
+                arg.default_value("1").help(outstanding)
+            })
+            .mut_arg("machines", |arg| arg.help(machines))
+    });
     command.mut_subcommand("open-loop", |open| {
         let queue = "Requests of a queue pair's send queue, which the thread keeps full";
         open.mut_arg("outstanding", |arg| arg.default_value("1024").help(queue))
@@ -192,6 +204,7 @@ pub(crate) enum Command {
     OpenLoop(OpenLoopArgs),
     Sequencer(SequencerArgs),
     Kv(KvArgs),
+    Rpc(RpcArgs),
     Store(StoreArgs),
     Connect(ConnectArgs),
     Mcast(McastArgs),
@@ -266,7 +279,8 @@ impl Command {
             Command::ClosedLoop(ClosedLoopArgs { loops })
             | Command::OpenLoop(OpenLoopArgs { loops }) => (&mut loops.clients.on, usize::MAX),
             Command::Sequencer(SequencerArgs { clients, .. })
-            | Command::Kv(KvArgs { clients, .. }) => (&mut clients.on, usize::MAX),
+            | Command::Kv(KvArgs { clients, .. })
+            | Command::Rpc(RpcArgs { clients, .. }) => (&mut clients.on, usize::MAX),
             _ => return None,
         };
         hosts(&mut target.device, &mut target.place, most_peers)

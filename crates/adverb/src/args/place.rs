@@ -21,8 +21,8 @@ pub(crate) struct DeviceArgs {
     /// time (see `adverb model`); tcp or tcp@ADDR[:PORT], the kernel's TCP in place of RDMA, for ping, blast
     /// and connect (ADDR: of this host, PORT: where its passive side listens).
     /// soft@ADDR,soft@ADDR… makes this host act as several, one for each address. Under mpirun or srun,
-    /// soft@auto uses the address at which the other ranks reach each host. `study` and `connect` take further
-    /// ones, each with --device, and compare them.
+    /// soft@auto uses the address at which the other ranks reach each host. `study`, `connect` and `rpc` compare
+    /// several: model:cx3,model:connect_ib, or each with --device.
     #[arg(long, value_name = "DEV")]
     device: Vec<DeviceList>,
 
@@ -50,20 +50,22 @@ impl DeviceArgs {
         chosen.unwrap_or_else(|| device.clone())
     }
 
-    /// The devices of further `--device`, which the first one is compared with.
+    /// The devices after the first one, which it is compared with.
     pub(crate) fn other_devices(&self) -> impl Iterator<Item = &DeviceChoice> {
-        self.device.iter().skip(1).flat_map(|list| &list.0)
+        let lists = self.device.iter().flat_map(DeviceList::devices);
+        lists.skip(1).flatten()
     }
 
-    /// Returns each --device as if it were the only one.
+    /// Returns each device as if it were the only one.
     pub(crate) fn each(&self) -> Vec<DeviceArgs> {
-        let of = |device: &[DeviceList]| DeviceArgs {
-            device: device.to_vec(),
+        let lists = self.device.iter().flat_map(DeviceList::devices);
+        let of = |device: &[DeviceChoice]| DeviceArgs {
+            device: vec![DeviceList(device.to_vec())],
             ..self.clone()
         };
         match self.device.len() {
             0 => vec![self.clone()],
-            _ => self.device.chunks(1).map(of).collect(),
+            _ => lists.map(of).collect(),
         }
     }
 
@@ -71,7 +73,7 @@ impl DeviceArgs {
     pub(crate) fn check(&self) -> Result<(), Usage> {
         match self.other_devices().next() {
             Some(device) => Err(Usage(format!(
-                "--device {device}: a device was named before; only `adverb study` and `adverb connect` compare several"
+                "--device {device}: a device was named before; only `adverb study`, `adverb connect` and `adverb rpc` compare several"
             ))),
             None => self.check_gid(),
         }
@@ -106,7 +108,7 @@ impl DeviceArgs {
     /// Returns the devices of all hosts that this machine acts as.
     pub(crate) fn all(&self) -> Vec<DeviceChoice> {
         match self.device.first() {
-            Some(list) if list.0.len() > 1 => list.0.clone(),
+            Some(list) if list.is_of_hosts() => list.0.clone(),
             _ => vec![self.choice()],
         }
     }
@@ -117,19 +119,33 @@ impl DeviceArgs {
     }
 }
 
-/// A device; or several user-space devices, each at its own address.
+/// Devices; or one user-space device at the addresses of several hosts.
 #[derive(Clone, Debug)]
 struct DeviceList(Vec<DeviceChoice>);
+
+impl DeviceList {
+    /// Whether it is one device, at an address for each of several hosts that this machine acts as.
+    fn is_of_hosts(&self) -> bool {
+        let is_at = |device: &DeviceChoice| match device {
+            DeviceChoice::Soft(address) => *address != SoftAddress::None,
+            _ => false,
+        };
+        self.0.len() > 1 && self.0.iter().all(is_at)
+    }
+
+    /// Returns the devices, each with all of its hosts.
+    fn devices(&self) -> impl Iterator<Item = &[DeviceChoice]> {
+        let hosts = if self.is_of_hosts() { self.0.len() } else { 1 };
+        self.0.chunks(hosts)
+    }
+}
 
 impl FromStr for DeviceList {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let devices = match text.starts_with("soft@") {
-            true => text.split(',').map(str::parse).collect::<Result<_, _>>()?,
-            false => vec![text.parse()?],
-        };
-        Ok(DeviceList(devices))
+        let devices = text.split(',').map(str::parse);
+        Ok(DeviceList(devices.collect::<Result<_, _>>()?))
     }
 }
 
@@ -138,7 +154,7 @@ impl FromStr for DeviceList {
 pub(crate) struct PlaceArgs {
     /// Run roles on another host, too, where `adverb serve` listens (default port 18600); repeatable
     ///
-    /// ping, blast and study: the passive side; kv and sequencer: the server on the first one, further
+    /// ping, blast and study: the passive side; kv, sequencer and rpc: the server on the first one, further
     /// clients on others; closed-loop: the targets of the requests. Under mpirun or srun the other ranks
     /// are the peers, in their order: leave out --peer.
     #[arg(long, value_name = "HOST[:PORT]")]

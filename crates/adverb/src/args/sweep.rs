@@ -15,7 +15,7 @@ enum Kind {
     Number,
     /// `SIZE`: bytes, also as `4K`.
     Size,
-    /// A number with a unit, or a fraction. Takes lists, but no ranges.
+    /// A number with a unit, a fraction, or one of several words. Takes lists, but no ranges.
     Listed,
 }
 
@@ -24,7 +24,7 @@ impl Kind {
         match arg.get_value_names()?.first()?.as_str() {
             "N" | "BYTES" | "CLASS" | "LEVEL" | "PACKETS" => Some(Kind::Number),
             "SIZE" => Some(Kind::Size),
-            "RATE" | "SHARE" | "TIME" => Some(Kind::Listed),
+            "HOW" | "RATE" | "SHARE" | "TIME" => Some(Kind::Listed),
             _ => None,
         }
     }
@@ -180,7 +180,6 @@ mod tests {
             "ROLE=HOST,…",
             "N,N",
             "WHICH",
-            "HOW",
             "KIND",
             "DIR",
             "TEXT",
@@ -196,6 +195,7 @@ mod tests {
             "open-loop",
             "sequencer",
             "kv",
+            "rpc",
             "store",
             "connect",
             "mcast",

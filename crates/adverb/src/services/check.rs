@@ -44,6 +44,10 @@ pub(super) fn check_counts(clients: &ClientArgs, posts: PostingArgs) -> anyhow::
         ))
         .into());
     }
+    check_duration(clients)
+}
+
+pub(super) fn check_duration(clients: &ClientArgs) -> anyhow::Result<()> {
     if clients.duration == Some(Span::ZERO) {
         return Err(Usage("--duration 0: nothing can be measured in no time".to_owned()).into());
     }

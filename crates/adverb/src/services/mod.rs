@@ -1,10 +1,11 @@
-//! `adverb sequencer`, `kv`, `closed-loop`, `open-loop`, `connect`, `mcast` and others: programs of several members.
+//! `adverb sequencer`, `kv`, `rpc`, `closed-loop`, `open-loop`, `connect`, `mcast` and others: programs of several members.
 
 mod check;
 mod connect;
 mod loops;
 mod mcast;
 mod result;
+mod rpc;
 mod start;
 mod store;
 mod wan;
@@ -31,6 +32,7 @@ use check::{
 pub(crate) use connect::connect;
 pub(crate) use loops::loops;
 pub(crate) use mcast::mcast;
+pub(crate) use rpc::rpc;
 pub(crate) use start::{Setting, measure_as};
 use start::{measure, schedule};
 pub(crate) use store::{serve_store, store};

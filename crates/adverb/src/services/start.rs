@@ -9,7 +9,7 @@ use adverb_units::Span;
 use adverb_workload::{Program, pattern::Schedule};
 
 use super::result::Rows;
-use crate::args::{ClientArgs, TargetArgs};
+use crate::args::{ClientArgs, DeviceArgs, TargetArgs};
 use crate::busy::LoadMonitor;
 use crate::hosts;
 use crate::request::{Shape, check_path, check_places};
@@ -21,15 +21,20 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Returns when members warm up and measure.
 pub(super) fn schedule(args: &ClientArgs) -> Schedule {
-    let measured = duration(args);
+    schedule_on(args, &args.on.device)
+}
+
+/// Returns the same on one of several devices.
+pub(super) fn schedule_on(args: &ClientArgs, device: &DeviceArgs) -> Schedule {
+    let measured = duration(args, device);
     Schedule {
         warm_up: measured / 4,
         measured,
     }
 }
 
-fn duration(args: &ClientArgs) -> Span {
-    args.duration.unwrap_or(match args.on.device.choice() {
+fn duration(args: &ClientArgs, device: &DeviceArgs) -> Span {
+    args.duration.unwrap_or(match device.choice() {
         DeviceChoice::Model(_) => Span::from_ms(1),
         DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) | DeviceChoice::Tcp(_) => Span::from_secs(1),
     })
@@ -49,7 +54,7 @@ impl<'a> From<&'a ClientArgs> for Setting<'a> {
         Setting {
             on: &args.on,
             repetitions: args.repetitions,
-            duration: duration(args),
+            duration: duration(args, &args.on.device),
         }
     }
 }
@@ -76,37 +81,56 @@ pub(crate) fn measure_as<T: Table>(
     rows: impl FnOnce(String) -> T,
 ) -> anyhow::Result<Vec<Record>> {
     let cells: Vec<JobCell> = cells.collect::<anyhow::Result<_>>()?;
-    let interrupt = Interrupt::listen()?;
-    args.on.device.check()?;
-    let device = args.on.device.choice();
-    check_places(&device, &args.on.place, Shape::Many)?;
-    let mut recorder = recorder(args, &cells)?;
-    let points: Vec<Values> = cells.iter().map(|cell| cell.params.clone()).collect();
     // The columns of a sweep show the parameters in which its points differ.
     let title = match &cells[..] {
         [one] => one.title.clone(),
         _ => format!("{} points", cells.len()),
     };
-    let mut sink = Sink::open(rows(title), &points, (&args.on.out, args.on.format))?;
+    measure_each(&[(args, &cells)], rows(title))
+}
+
+/// Runs points on each of several devices, and prints them as rows of one table. Returns the records.
+///
+/// # Errors
+/// As for [`measure_as`].
+pub(super) fn measure_each<T: Table>(
+    all: &[(&Setting<'_>, &[JobCell])],
+    table: T,
+) -> anyhow::Result<Vec<Record>> {
+    let interrupt = Interrupt::listen()?;
+    let mut recorders = Vec::new();
+    for (args, cells) in all {
+        args.on.device.check()?;
+        check_places(&args.on.device.choice(), &args.on.place, Shape::Many)?;
+        recorders.push(recorder(args, cells)?);
+    }
+    let points = all.iter().flat_map(|(_, cells)| *cells);
+    let points: Vec<Values> = points.map(|cell| cell.params.clone()).collect();
+    let (first, _) = all[0];
+    let mut sink = Sink::open(table, &points, (&first.on.out, first.on.format))?;
     let mut records = Vec::new();
-    let monitor = (!recorder.backend().is_served_here()).then(|| LoadMonitor::from_now(&device));
-    let measured = cells.iter().try_for_each(|cell| {
-        let id = cell.id();
-        if sink.has(|record| record.cell == id && recorder.is_of(record)) {
-            return Ok(());
-        }
-        let passes = (1..=args.repetitions).map(|pass| recorder.run(cell, pass, &interrupt));
-        for record in merged(passes.collect::<anyhow::Result<_>>()?) {
-            warn_if_idle(&record, args);
-            records.push(record.clone());
-            sink.take(record)?;
+    let mut monitors = Vec::new();
+    let mut runs = all.iter().zip(&mut recorders);
+    let measured = runs.try_for_each(|((args, cells), recorder)| {
+        let is_served_here = recorder.backend().is_served_here();
+        let device = args.on.device.choice();
+        monitors.extend((!is_served_here).then(|| LoadMonitor::from_now(&device)));
+        for cell in *cells {
+            let id = cell.id();
+            if sink.has(|record| record.cell == id && recorder.is_of(record)) {
+                continue;
+            }
+            let passes = (1..=args.repetitions).map(|pass| recorder.run(cell, pass, &interrupt));
+            for record in merged(passes.collect::<anyhow::Result<_>>()?) {
+                warn_if_idle(&record, args);
+                records.push(record.clone());
+                sink.take(record)?;
+            }
         }
         Ok(())
     });
     sink.finish(measured)?;
-    if let Some(monitor) = monitor {
-        monitor.warn();
-    }
+    monitors.into_iter().for_each(LoadMonitor::warn);
     Ok(records)
 }
 

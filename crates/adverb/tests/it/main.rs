@@ -21,6 +21,7 @@ mod nesting;
 mod numa;
 mod ranks;
 mod restricted;
+mod rpc;
 mod run;
 mod services;
 mod store;

@@ -95,7 +95,7 @@ fn speeds_are_what_if_on_a_model_and_refused_by_name_elsewhere() {
     let roce = place.run("blast --op write --rate qdr --device model:mt26428_roce10");
     assert_snapshot!(roce.refused(2), @"error: rate qdr: this device's port (Ethernet) has no InfiniBand rates to choose from; leave it out");
     let twice = place.run("ping --op send --device soft --device model:cx");
-    assert_snapshot!(twice.refused(2), @"error: --device model:cx: a device was named before; only `adverb study` and `adverb connect` compare several");
+    assert_snapshot!(twice.refused(2), @"error: --device model:cx: a device was named before; only `adverb study`, `adverb connect` and `adverb rpc` compare several");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! One type for all programs, for launchers, processes and remote agents.
 
 use adverb_units::Bytes;
-use adverb_verbs::{DeviceCaps, Impairment, NodeChoice, PathOptions, RoleId, Station};
+use adverb_verbs::{DeviceCaps, Impairment, NodeChoice, PathOptions, QpType, RoleId, Station};
 use adverb_workload::connect::{Connect, ConnectTally, run_connect};
 use adverb_workload::multicast::{Multicast, MulticastTally, run_multicast};
 use adverb_workload::pair::{CellResult, CellSpec, SpecError};
@@ -9,7 +9,9 @@ use adverb_workload::pattern::{Part, Pattern, PatternError, Schedule, Tally, run
 use adverb_workload::{HardwareChanges, Program, Role, RoleError, RoleLoad};
 use serde::{Deserialize, Serialize};
 
+use crate::echo::{Echo, EchoBy, run_echo};
 use crate::onesided::{OneSided, run_onesided};
+use crate::rpc::seats::Seats;
 use crate::rpc::{Counter, Rpc, RpcPart, run_rpc};
 use crate::store::{Store, run_store};
 use crate::tally::ServiceTally;
@@ -25,6 +27,8 @@ pub enum Job {
     Pattern(Pattern, Schedule),
     /// A server by RPC, with its clients.
     Rpc(Rpc, Schedule),
+    /// A server that answers requests in one of several ways, with its clients.
+    Echo(Echo, Schedule),
     /// Memory that clients use by one-sided operations.
     OneSided(OneSided, Schedule),
     /// Connections that are set up, used and broken down.
@@ -44,6 +48,7 @@ impl Job {
             Job::Pair(cell) => &cell.params.path,
             Job::Pattern(pattern, _) => &pattern.path,
             Job::Rpc(rpc, _) => &rpc.path,
+            Job::Echo(echo, _) => &echo.path,
             Job::OneSided(program, _) => &program.path,
             Job::Connect(connect) => &connect.path,
             Job::Multicast(multicast) => &multicast.path,
@@ -58,6 +63,7 @@ impl Job {
             Job::Pair(cell) => &mut cell.params.path,
             Job::Pattern(pattern, _) => &mut pattern.path,
             Job::Rpc(rpc, _) => &mut rpc.path,
+            Job::Echo(echo, _) => &mut echo.path,
             Job::OneSided(program, _) => &mut program.path,
             Job::Connect(connect) => &mut connect.path,
             Job::Multicast(multicast) => &mut multicast.path,
@@ -102,7 +108,11 @@ impl Program for Job {
         match self {
             Job::Pair(cell) => cell.roles(),
             Job::Pattern(pattern, _) => pattern_roles(pattern),
-            Job::Rpc(rpc, _) => rpc_roles(rpc),
+            Job::Rpc(rpc, _) => served_roles(rpc.seats(), RoleLoad::Busy),
+            Job::Echo(echo, _) if echo.by == EchoBy::Read => {
+                served_roles(echo.seats(), RoleLoad::Idle)
+            }
+            Job::Echo(echo, _) => served_roles(echo.seats(), RoleLoad::Busy),
             Job::OneSided(program, _) => onesided_roles(program),
             Job::Connect(connect) => connect.roles(),
             Job::Multicast(multicast) => multicast.roles(),
@@ -129,6 +139,9 @@ impl Program for Job {
             Job::Rpc(rpc, schedule) => run_rpc(station, rpc, role, counter, *schedule)
                 .map(JobReport::Service)
                 .map_err(named),
+            Job::Echo(echo, schedule) => run_echo(station, echo, role, *schedule)
+                .map(JobReport::Service)
+                .map_err(named),
             Job::OneSided(program, schedule) => run_onesided(station, program, role, *schedule)
                 .map(JobReport::Service)
                 .map_err(named),
@@ -152,8 +165,15 @@ impl Program for Job {
             Job::Pair(cell) => return Program::check(cell, caps),
             Job::Pattern(pattern, _) => return check_pattern(pattern, caps),
             Job::Rpc(rpc, _) => {
-                check_datagrams(&rpc.path)?;
+                let rather = "operations on the server's memory (--by atomics, --by memory)";
+                check_datagrams(&rpc.path, rather)?;
                 rpc.check()
+            }
+            Job::Echo(echo, _) => {
+                if echo.transport != QpType::Rc {
+                    check_datagrams(&echo.path, "--transport rc")?;
+                }
+                echo.check(caps)
             }
             Job::OneSided(program, _) => program.check(),
             Job::Store(store) => store.check(),
@@ -169,6 +189,7 @@ impl Program for Job {
             Job::Pair(cell) => cell.memory(role),
             Job::Pattern(pattern, _) => pattern.memory(role),
             Job::Rpc(rpc, _) => rpc.memory(role),
+            Job::Echo(echo, _) => echo.memory(role),
             Job::OneSided(program, _) => program.memory(role),
             Job::Connect(connect) => connect.memory(role),
             Job::Multicast(multicast) => multicast.memory(role),
@@ -207,7 +228,7 @@ impl Program for Job {
         match self {
             // Multicast joins its groups through it.
             Job::Pair(_) | Job::Connect(_) | Job::Multicast(_) => None,
-            Job::Pattern(..) | Job::OneSided(..) | Job::Wan(_) | Job::Store(_) => {
+            Job::Pattern(..) | Job::Echo(..) | Job::OneSided(..) | Job::Wan(_) | Job::Store(_) => {
                 Some("its queue pairs are connected by hand")
             }
             Job::Rpc(..) => Some("its queue pairs are UC and UD"),
@@ -219,7 +240,7 @@ impl Program for Job {
         match self {
             Job::Pair(_) | Job::Pattern(..) | Job::Connect(_) => 0,
             Job::Store(store) => u32::from(store.server.is_none()),
-            Job::Rpc(..) | Job::OneSided(..) => 1,
+            Job::Rpc(..) | Job::Echo(..) | Job::OneSided(..) => 1,
             Job::Multicast(multicast) => multicast.home,
             Job::Wan(wan) => wan.home(),
         }
@@ -227,7 +248,7 @@ impl Program for Job {
 }
 
 /// Refuses options that need retransmissions, which UC and UD queue pairs do not have.
-fn check_datagrams(path: &PathOptions) -> Result<(), String> {
+fn check_datagrams(path: &PathOptions, rather: &str) -> Result<(), String> {
     let faults = path.impairment.filter(|faults| !faults.is_none());
     let refused = match (path.ack_timeout, path.retries, faults) {
         (Some(timeout), ..) => format!("--timeout {timeout}"),
@@ -236,7 +257,7 @@ fn check_datagrams(path: &PathOptions) -> Result<(), String> {
         _ => return Ok(()),
     };
     Err(format!(
-        "{refused}: requests and answers of an RPC are sent by UC and UD queue pairs, which send nothing again; leave it out, or choose operations on the server's memory (--by atomics, --by memory)"
+        "{refused}: requests and answers of an RPC are sent by UC and UD queue pairs, which send nothing again; leave it out, or choose {rather}"
     ))
 }
 
@@ -285,19 +306,20 @@ fn pattern_roles(pattern: &Pattern) -> Vec<Role> {
     roles.collect()
 }
 
-/// Returns the roles. The server's cores are threads of one process, because they share the counter.
-fn rpc_roles(rpc: &Rpc) -> Vec<Role> {
-    let roles = (0..rpc.members()).map(|number| {
+/// Returns the roles of server cores, with their load, and of their clients. The cores are threads of one process, because
+/// those of an [`Rpc`] share the counter.
+fn served_roles(seats: Seats, cores: RoleLoad) -> Vec<Role> {
+    let roles = (0..seats.members()).map(|number| {
         let role = RoleId(number);
-        let (name, process) = match rpc.part(role) {
-            RpcPart::Core(core) => (format!("server core {core}"), 0),
-            RpcPart::Client(client) => (format!("client {client}"), 1 + client),
+        let (name, process, load) = match seats.part(role) {
+            RpcPart::Core(core) => (format!("server core {core}"), 0, cores),
+            RpcPart::Client(client) => (format!("client {client}"), 1 + client, RoleLoad::Busy),
         };
         Role {
             name,
-            host: rpc.machine(role),
+            host: seats.machine(role),
             process,
-            load: RoleLoad::Busy,
+            load,
         }
     });
     roles.collect()

@@ -1,12 +1,14 @@
 //! Services by RPC and by one-sided operations: a sequencer and a key-value store.
 
 mod checked;
+mod echo;
 mod job;
 mod loops;
 mod onesided;
 mod outcome;
 pub mod rendezvous;
 mod rpc;
+mod sends;
 pub mod store;
 mod tally;
 mod wan;
@@ -19,6 +21,7 @@ pub use adverb_workload::pattern::{
     Transport, Wait, run,
 };
 pub use checked::NumberSet;
+pub use echo::{Echo, EchoBy, run_echo};
 pub use job::{Job, JobReport};
 pub use loops::{LoopKind, LoopNodes, OneSidedLoop, RD_ATOMIC, ServerLoad, SlotLayout};
 pub use onesided::{Items, OneSided, OneSidedClients, Puts, Remote, run_onesided};

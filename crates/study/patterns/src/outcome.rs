@@ -11,6 +11,7 @@ use adverb_workload::pattern::{Part, Pattern, Tally};
 use serde_json::{Value, json};
 
 use crate::checked::NumberSet;
+use crate::echo::Echo;
 use crate::job::{Job, JobReport};
 use crate::onesided::{OneSided, Puts, Remote};
 use crate::rpc::{Rpc, Service};
@@ -119,6 +120,7 @@ impl Job {
         });
         match self {
             Job::Rpc(rpc, _) => served(rpc, &services.collect::<Vec<_>>()),
+            Job::Echo(echo, _) => Ok(echoed(echo, &services.collect::<Vec<_>>())),
             Job::OneSided(program, _) => onesided(program, &services.collect::<Vec<_>>()),
             Job::Store(store) => Ok(stored(store, &services.collect::<Vec<_>>())),
             Job::Pattern(pattern, _) => Ok(pattern_outcome(pattern, &members.collect::<Vec<_>>())),
@@ -259,6 +261,34 @@ fn served(rpc: &Rpc, tallies: &[&ServiceTally]) -> Result<Outcome, OutcomeError>
         metrics: metrics(&seen, rate, batch_mean, &checked),
         roles: roles.collect(),
     })
+}
+
+/// Returns the rate as the clients count it, because a server that they READ from counts nothing.
+fn echoed(echo: &Echo, tallies: &[&ServiceTally]) -> Outcome {
+    let (cores, clients) = tallies.split_at(echo.cores as usize);
+    let seen: Vec<_> = clients
+        .iter()
+        .map(|tally| Done::of_service(tally))
+        .collect();
+    let rates = seen.iter().map(|done| done.per_second.unwrap_or(0.0));
+    let replies: u64 = clients.iter().map(|tally| tally.values_checked).sum();
+    let checked = json!({ "replies": replies });
+    let roles: Vec<_> = tallies
+        .iter()
+        .map(|tally| Done::of_service(tally).role())
+        .collect();
+    let cpu =
+        |roles: &[RoleOutcome]| -> Option<f64> { roles.iter().map(|role| role.cpu.percent).sum() };
+    let mut metrics = metrics(&seen, rates.clone().sum(), None, &checked);
+    let (server, client) = roles.split_at(cores.len());
+    let more = json!({
+        "client_cpu_percent": cpu(client).map(|sum| sum / client.len() as f64),
+        "server_cpu_percent": cpu(server),
+        "client_least_per_s": rates.clone().reduce(f64::min),
+        "client_most_per_s": rates.reduce(f64::max),
+    });
+    metrics.extend(more.as_object().cloned().unwrap_or_default());
+    Outcome { metrics, roles }
 }
 
 fn onesided(program: &OneSided, tallies: &[&ServiceTally]) -> Result<Outcome, OutcomeError> {

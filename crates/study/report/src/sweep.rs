@@ -55,10 +55,12 @@ impl Shown {
 }
 
 /// The metrics that are drawn and listed, of those that a record has.
-const METRICS: [Shown; 11] = [
+const METRICS: [Shown; 13] = [
     shown("requests_per_s", "requests_per_s", Quantity::RequestRate),
     shown("latency_ns.mean", "latency_ns", Quantity::Latency),
     shown("latency_ns.p99", "", Quantity::LatencyP99),
+    shown("client_cpu_percent", "", Quantity::CpuActive),
+    shown("server_cpu_percent", "", Quantity::CpuPassive),
     shown("messages_per_s", "", Quantity::MessageRate),
     shown("bytes_per_s", "", Quantity::Throughput),
     shown("one_way_ns.mean", "one_way_ns", Quantity::OneWay),
@@ -141,6 +143,8 @@ impl<'a> Sweep<'a> {
             (Quantity::OneWay, _) if self.records.iter().any(|r| r.is_round_trip()) => {
                 "one-way or round-trip time"
             }
+            (Quantity::CpuActive, _) => "CPU of a client",
+            (Quantity::CpuPassive, _) => "CPU of the server",
             (quantity, _) => quantity.name(),
         }
     }
@@ -194,7 +198,9 @@ impl<'a> Sweep<'a> {
 
     fn point(&self, x: &str, record: &Record, metric: &Shown) -> Option<Point> {
         let place = record.params.get(x)?.as_f64()?;
-        let value = metric.of(record).filter(|v| *v > 0.0)?;
+        // Other metrics are drawn on logarithmic axes, which have no zero.
+        let is_share = matches!(metric.quantity, Quantity::CpuActive | Quantity::CpuPassive);
+        let value = metric.of(record).filter(|v| *v > 0.0 || is_share)?;
         let repetitions = record.repetitions(metric.repetition).into_iter();
         let repetitions: Vec<f64> = repetitions.map(|v| v * metric.rounds(record)).collect();
         let spread = stats::Spread::of(&repetitions);

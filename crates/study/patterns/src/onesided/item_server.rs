@@ -1,13 +1,13 @@
 //! The server loop of a core that owns items: polls questions in its memory, changes items, answers.
 
 use adverb_verbs::{
-    Level, MemoryRegion, Operation, QueuePair, SendFlags, SendRequest, Station, Work,
-    WorkCompletion, WrId,
+    Level, MemoryRegion, Operation, QueuePair, SendRequest, Station, Work, WorkCompletion,
 };
 
 use crate::rpc::service::loaded;
 use crate::rpc::slots::{Call, KEY, Kind, Scan, Slots};
 use crate::rpc::{MAX_BATCH, table};
+use crate::sends::Sends;
 use adverb_workload::attend::{Awaited, Members, attentively};
 use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::wiring::Wiring;
@@ -46,15 +46,6 @@ fn asked(bytes: &[u8]) -> Result<u64, PatternError> {
     Err(PatternError::Wrong("a PUT whose value is another key's"))
 }
 
-/// Answers of a queue pair.
-#[derive(Clone, Copy, Debug, Default)]
-struct AnswerCounts {
-    /// Posted, without completion so far.
-    outstanding: u32,
-    /// Unsignaled ones since the last signaled one.
-    unsignaled: u32,
-}
-
 /// The state of a running core.
 pub(super) struct ItemServer<'w, S: Station> {
     station: &'w S,
@@ -68,8 +59,7 @@ pub(super) struct ItemServer<'w, S: Station> {
     clients: usize,
     /// Queue pairs of a client.
     qps: usize,
-    depth: u32,
-    queues: Vec<AnswerCounts>,
+    answers: Sends,
     question: Vec<u8>,
     record: Vec<u8>,
 }
@@ -81,6 +71,7 @@ impl<'w, S: Station> ItemServer<'w, S> {
         (slots, clients): (Slots, usize),
         load: &OneSidedClients,
     ) -> Self {
+        let depth = answers(load.outstanding);
         ItemServer {
             station: members.station(),
             members,
@@ -92,8 +83,7 @@ impl<'w, S: Station> ItemServer<'w, S> {
             calls: Vec::with_capacity(MAX_BATCH as usize),
             clients,
             qps: load.qps as usize,
-            depth: answers(load.outstanding),
-            queues: vec![AnswerCounts::default(); wiring.qps.len()],
+            answers: Sends::new(wiring.qps.len(), depth, depth / 2),
             question: vec![0; layout.question() as usize],
             record: Vec::new(),
         }
@@ -147,18 +137,10 @@ impl<'w, S: Station> ItemServer<'w, S> {
     }
 
     fn answer(&mut self, queue: usize) -> Result<(), PatternError> {
-        while self.queues[queue].outstanding >= self.depth {
+        while !self.answers.has_room(queue, 1) {
             self.reap()?;
         }
-        let track = &mut self.queues[queue];
-        track.outstanding += 1;
-        track.unsignaled += 1;
-        let name = WrId((queue as u64) << 32 | u64::from(track.unsignaled));
-        let mut flags = SendFlags::empty();
-        if track.unsignaled >= self.depth / 2 {
-            flags |= SendFlags::SIGNALED;
-            track.unsignaled = 0;
-        }
+        let (name, flags) = self.answers.next(queue);
         let answer = SendRequest::new(name, Operation::Send, &[]).with_flags(flags);
         Ok(self.wiring.qps[queue].post_send(&[answer])?)
     }
@@ -170,8 +152,7 @@ impl<'w, S: Station> ItemServer<'w, S> {
             .reaper
             .reap(self.station, self.members, &mut completions)?;
         for wc in &completions[..n] {
-            let (queue, stands_for) = ((wc.wr_id.0 >> 32) as usize, wc.wr_id.0 as u32);
-            self.queues[queue].outstanding -= stands_for;
+            self.answers.completed(wc.wr_id);
         }
         Ok(())
     }

@@ -80,7 +80,7 @@ impl<'w, S: Station> Client<'w, S> {
             members,
             rpc,
             ends,
-            place: client / rpc.serving.cores,
+            place: rpc.seats().place(client),
             asked: 0,
             outstanding: 0,
             slots: vec![Slot::Free; rpc.clients.outstanding as usize],

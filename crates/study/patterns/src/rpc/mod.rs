@@ -10,6 +10,7 @@
 //! never repeats a request, so no number is handed out twice.
 
 mod client;
+pub(crate) mod seats;
 mod server;
 pub(crate) mod service;
 pub(crate) mod slots;
@@ -28,11 +29,12 @@ use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::Schedule;
 use adverb_workload::pattern::{Posting, Timing};
 use adverb_workload::wiring::GRH;
+use seats::Seats;
 
 /// Maximum number of requests that a server core takes at once.
 pub const MAX_BATCH: u32 = 32;
 /// Timeout for another member's request or answer, after which it counts as lost.
-const TIMEOUT: Span = Span::from_secs(10);
+pub(crate) const TIMEOUT: Span = Span::from_secs(10);
 
 /// How clients send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,49 +129,33 @@ pub enum RpcPart {
 }
 
 impl Rpc {
+    /// Returns the assignment of members to parts and machines.
+    pub(crate) fn seats(&self) -> Seats {
+        Seats {
+            cores: self.serving.cores,
+            clients: self.clients.threads,
+            machines: self.clients.machines,
+        }
+    }
+
     /// Returns the number of members.
     pub fn members(&self) -> u32 {
-        self.serving.cores + self.clients.threads
+        self.seats().members()
     }
 
     /// Returns the number of machines.
     pub fn machines(&self) -> u32 {
-        1 + self.clients.machines.min(self.clients.threads).max(1)
+        self.seats().machines()
     }
 
     /// Returns the part of a member.
     pub fn part(&self, role: RoleId) -> RpcPart {
-        match role.0.checked_sub(self.serving.cores) {
-            None => RpcPart::Core(role.0),
-            Some(client) => RpcPart::Client(client),
-        }
+        self.seats().part(role)
     }
 
     /// Returns the machine of a member.
     pub fn machine(&self, role: RoleId) -> u32 {
-        match self.part(role) {
-            RpcPart::Core(_) => 0,
-            RpcPart::Client(client) => 1 + client % (self.machines() - 1),
-        }
-    }
-
-    /// Returns the members that a member communicates with, except at start and end.
-    pub fn peers(&self, role: RoleId) -> Vec<RoleId> {
-        match self.part(role) {
-            RpcPart::Core(core) => self.clients_of(core).collect(),
-            RpcPart::Client(client) => vec![self.core_of(client)],
-        }
-    }
-
-    /// Returns the core that serves a client.
-    fn core_of(&self, client: u32) -> RoleId {
-        RoleId(client % self.serving.cores)
-    }
-
-    fn clients_of(&self, core: u32) -> impl Iterator<Item = RoleId> {
-        let cores = self.serving.cores;
-        let clients = (core..self.clients.threads).step_by(cores as usize);
-        clients.map(move |client| RoleId(cores + client))
+        self.seats().machine(role)
     }
 
     fn request_by(&self) -> RequestBy {
@@ -205,7 +191,7 @@ impl Rpc {
                     Service::Sequencer(_) => 0,
                     Service::Store(load) => table::bytes(load.items, load.value),
                 };
-                table + slots * self.clients_of(core).count() as u64
+                table + slots * self.seats().clients_of(core).count() as u64
             }
             RpcPart::Client(_) => {
                 let receive = u64::from(GRH + service::answer_bytes(&self.service));
@@ -253,7 +239,7 @@ pub fn run_rpc<S: Station>(
     schedule: Schedule,
 ) -> Result<ServiceTally, PatternError> {
     rpc.check()?;
-    let members = Members::new(station, (me, rpc.members()), rpc.peers(me));
+    let members = Members::new(station, (me, rpc.members()), rpc.seats().peers(me));
     // Objects are kept until all members are done, because their last messages may be in flight.
     let mut tally;
     match rpc.part(me) {

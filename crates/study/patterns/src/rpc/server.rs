@@ -17,23 +17,13 @@ use super::service::{Backend, loaded};
 use super::slots::{Call, Kind, Scan};
 use super::wiring::CoreEnds;
 use super::{MAX_BATCH, RequestBy, Rpc};
+use crate::sends::Sends;
 use crate::tally::ServiceTally;
 
 /// Answers between two readings of the clock, which costs as much as an answer in a batch.
 const LOOK_EVERY: u64 = 32;
 /// The bit of a request's immediate data by which a client announces its end.
 pub(super) const FAREWELL: u32 = 1 << 31;
-
-/// The send queue of a UD queue pair.
-#[derive(Clone, Copy, Debug, Default)]
-struct SendCounts {
-    /// Answers posted so far.
-    posted: u64,
-    /// Answers posted, without completion so far.
-    outstanding: u32,
-    /// Unsignaled ones since the last signaled one.
-    unsignaled: u32,
-}
 
 /// Counts answers, and the posts that they took.
 struct Answered {
@@ -85,7 +75,9 @@ pub(super) struct Core<'w, S: Station> {
     sends: Reaper<'w, S::Context>,
     receives: Reaper<'w, S::Context>,
     scan: Scan,
-    queues: Vec<SendCounts>,
+    answers: Sends,
+    /// Answers posted so far, by queue pair.
+    posted: Vec<u64>,
     next: usize,
     calls: Vec<Call>,
     /// Clients that have announced their end.
@@ -109,7 +101,8 @@ impl<'w, S: Station> Core<'w, S> {
             sends: ends.sends.reaper(),
             receives: ends.recvs.reaper(),
             scan: Scan::new(ends.slots, ends.clients.len()),
-            queues: vec![SendCounts::default(); ends.datagrams.len()],
+            answers: Sends::new(ends.datagrams.len(), ends.depth, rpc.serving.signaled_every),
+            posted: vec![0; ends.datagrams.len()],
             next: 0,
             calls: Vec::with_capacity(MAX_BATCH as usize),
             gone: 0,
@@ -185,7 +178,7 @@ impl<'w, S: Station> Core<'w, S> {
         while first < self.calls.len() {
             let last = self.calls.len().min(first + list);
             let queue = self.next;
-            self.next = (queue + 1) % self.queues.len();
+            self.next = (queue + 1) % self.posted.len();
             self.make_room(queue, (last - first) as u32)?;
             self.post(backend, queue, first..last)?;
             self.answered.count(self.station, (last - first) as u64, 1);
@@ -196,14 +189,13 @@ impl<'w, S: Station> Core<'w, S> {
 
     /// Waits until queue pair `queue` has room for `n` answers.
     fn make_room(&mut self, queue: usize, n: u32) -> Result<(), PatternError> {
-        while self.queues[queue].outstanding + n > self.ends.depth {
+        while !self.answers.has_room(queue, n) {
             let mut completions = [WorkCompletion::default(); BATCH];
             let taken = self
                 .sends
                 .reap(self.station, self.members, &mut completions)?;
             for wc in &completions[..taken] {
-                let (queue, stands_for) = ((wc.wr_id.0 >> 32) as usize, wc.wr_id.0 as u32);
-                self.queues[queue].outstanding -= stands_for;
+                self.answers.completed(wc.wr_id);
             }
         }
         Ok(())
@@ -255,7 +247,7 @@ impl<'w, S: Station> Core<'w, S> {
             return Ok(mr.sge(0, 0)?);
         }
         let depth = u64::from(self.ends.depth);
-        let turn = (self.queues[queue].posted + slot as u64) % depth;
+        let turn = (self.posted[queue] + slot as u64) % depth;
         let (first, stride) = self.ends.answers;
         let offset = first + (queue as u64 * depth + turn) * stride;
         let answer = backend.answer(mr, place, &self.calls[place])?;
@@ -263,18 +255,10 @@ impl<'w, S: Station> Core<'w, S> {
         Ok(mr.sge(offset, answer.len() as u32)?)
     }
 
-    /// Returns id and flags of the next answer. The id is the number of answers that its completion covers.
+    /// Returns id and flags of the next answer.
     fn flags(&mut self, queue: usize, length: u32) -> (WrId, SendFlags) {
-        let track = &mut self.queues[queue];
-        track.posted += 1;
-        track.outstanding += 1;
-        track.unsignaled += 1;
-        let name = WrId((queue as u64) << 32 | u64::from(track.unsignaled));
-        let mut flags = SendFlags::empty();
-        if track.unsignaled >= self.rpc.serving.signaled_every {
-            flags |= SendFlags::SIGNALED;
-            track.unsignaled = 0;
-        }
+        self.posted[queue] += 1;
+        let (name, mut flags) = self.answers.next(queue);
         if length > 0 && length <= self.ends.inline {
             flags |= SendFlags::INLINE;
         }

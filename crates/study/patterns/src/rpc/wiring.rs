@@ -120,7 +120,7 @@ impl<C: Context> CoreEnds<C> {
         (core, number): (u32, u64),
     ) -> Result<Self, PatternError> {
         let station = members.station();
-        let clients: Vec<RoleId> = rpc.clients_of(core).collect();
+        let clients: Vec<RoleId> = rpc.seats().clients_of(core).collect();
         let qps = rpc.serving.qps_per_core;
         let device = station.context().caps().max_qp_wr;
         // Room for a batch in addition to answers that wait for a completion.
@@ -236,7 +236,7 @@ impl<C: Context> ClientEnds<C> {
         client: u32,
     ) -> Result<Self, PatternError> {
         let station = members.station();
-        let core = rpc.core_of(client);
+        let core = rpc.seats().core_of(client);
         let window = rpc.clients.outstanding;
         let device = station.context().caps().max_qp_wr;
         let depth = (2 * window + 2).clamp(2, device);

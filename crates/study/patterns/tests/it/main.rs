@@ -1,6 +1,7 @@
 //! The tests of the crate from outside, in one program, which is linked once.
 
 mod common;
+mod echo;
 mod host;
 mod lost;
 mod model;

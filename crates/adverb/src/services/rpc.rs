@@ -1,0 +1,332 @@
+//! `adverb rpc`: ways to answer requests, compared.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use adverb_launch::{DeviceChoice, Usage};
+use adverb_measure::JobCell;
+use adverb_patterns::{Clients, Echo, EchoBy, Job, Pace};
+use adverb_results::{Completion, Record, Transport, Word};
+use adverb_units::{Bytes, Span};
+use adverb_verbs::QpType;
+use adverb_workload::pattern::Timing;
+use serde_json::json;
+
+use super::check::{check_cores, check_duration, check_memory};
+use super::start::{Setting, measure_each, schedule_on};
+use super::words::counted;
+use crate::args::{DeviceArgs, Format, RpcArgs, TargetArgs};
+use crate::sink::Table;
+use crate::table::{ns, per_second};
+use crate::terminal;
+
+/// `adverb rpc`.
+pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
+    let args = &points[0].clients;
+    let devices = args.on.device.each();
+    let targets = devices.iter().map(|device| TargetArgs {
+        device: device.clone(),
+        ..args.on.clone()
+    });
+    let targets: Vec<TargetArgs> = targets.collect();
+    let mut left_out = BTreeMap::new();
+    let mut all = Vec::new();
+    for on in &targets {
+        let setting = Setting {
+            on,
+            repetitions: args.repetitions,
+            duration: schedule_on(args, &on.device).measured,
+        };
+        let cells = points.iter().flat_map(|args| ways(args, &mut left_out));
+        let cells = cells.collect::<Vec<_>>().into_iter();
+        let cells = cells.map(|(args, way)| cell(args, way, &on.device));
+        all.push((setting, cells.collect::<anyhow::Result<Vec<_>>>()?));
+    }
+    let left_out = left_out.iter().map(|(what, why)| format!("{what}: {why}"));
+    let left_out: Vec<String> = left_out.collect();
+    if all.iter().all(|(_, cells)| cells.is_empty()) {
+        return Err(Usage(format!("--by {}", left_out.join("; "))).into());
+    }
+    left_out
+        .iter()
+        .for_each(|line| terminal::say(&format!("left out: {line}")));
+    let rows = Rows {
+        title: title(points),
+        devices: devices
+            .iter()
+            .map(|device| device.choice().to_string())
+            .collect(),
+    };
+    let all: Vec<_> = all.iter().map(|(on, cells)| (on, &cells[..])).collect();
+    let records = measure_each(&all, rows)?;
+    if args.on.format == Format::Text {
+        print_answers(&records)?;
+    }
+    Ok(())
+}
+
+/// Returns the ways that a point asks for, and notes those that cannot exist, with the reason.
+fn ways<'a>(
+    args: &'a RpcArgs,
+    left_out: &mut BTreeMap<String, &'static str>,
+) -> Vec<(&'a RpcArgs, (EchoBy, Transport))> {
+    let each = |by: EchoBy| {
+        let transports = match args.transport {
+            Some(one) => vec![one],
+            None => vec![Transport::Rc, Transport::Uc, Transport::Ud],
+        };
+        transports.into_iter().map(move |transport| (by, transport))
+    };
+    let all = match args.by {
+        Some(one) => vec![one],
+        None => EchoBy::ALL.to_vec(),
+    };
+    let mut ways = Vec::new();
+    for (by, transport) in all.into_iter().flat_map(each) {
+        match by.refusal(queue_pair(transport), args.completion) {
+            None => ways.push((args, (by, transport))),
+            Some(why) => {
+                let completion = match args.completion {
+                    Completion::Poll => String::new(),
+                    other => format!(" with --completion {other}"),
+                };
+                let what = format!("{} over {transport}{completion}", by.word());
+                left_out.insert(what, why);
+            }
+        }
+    }
+    ways
+}
+
+fn queue_pair(transport: Transport) -> QpType {
+    match transport {
+        Transport::Uc => QpType::Uc,
+        Transport::Ud => QpType::Ud,
+        Transport::Rc | Transport::Tcp => QpType::Rc,
+    }
+}
+
+fn cell(
+    args: &RpcArgs,
+    (by, transport): (EchoBy, Transport),
+    device: &DeviceArgs,
+) -> anyhow::Result<JobCell> {
+    let clients = &args.clients;
+    check_duration(clients)?;
+    check_cores(args.cores, clients.clients)?;
+    let sizes = [("--request", args.request), ("--reply", args.reply)];
+    for (flag, size) in sizes {
+        let (least, most) = (Bytes::new(8), Bytes::mib(1));
+        if !(least..=most).contains(&size) {
+            return Err(Usage(format!("{flag} {size}: expected {least} to {most}")).into());
+        }
+    }
+    let messages = u64::from(clients.clients) * u64::from(clients.outstanding);
+    let message = args.request.get() + args.reply.get() + 256;
+    check_memory("these messages", &[messages, message, 2])?;
+    let machines = match (clients.machines, device.choice()) {
+        // Otherwise the NIC of the clients would limit the rate.
+        (None, DeviceChoice::Model(_)) => clients.clients,
+        _ => clients.machines(),
+    };
+    let echo = Echo {
+        by,
+        transport: queue_pair(transport),
+        request: args.request.get() as u32,
+        reply: args.reply.get() as u32,
+        cores: args.cores,
+        clients: Clients {
+            threads: clients.clients,
+            machines,
+            outstanding: clients.outstanding,
+            pace: match args.rate {
+                Some(rate) => Pace::Open(Span::from_secs_f64(f64::from(clients.clients) / rate)),
+                None => Pace::Closed,
+            },
+            timing: Timing::Each,
+            seed: 1,
+        },
+        think: args.think,
+        wait: args.completion,
+        path: clients.on.path.options()?,
+    };
+    let mut params = json!({
+        "by": by.word(), "transport": transport, "request_bytes": args.request,
+        "reply_bytes": args.reply, "clients": clients.clients,
+        "outstanding": clients.outstanding, "machines": machines,
+        "server_cores": args.cores, "completion": args.completion,
+        "offered_per_s": args.rate,
+    });
+    if args.think > Span::ZERO {
+        params["think_ns"] = args.think.as_ns_f64().into();
+    }
+    let job = Job::Echo(echo, schedule_on(clients, device));
+    Ok(JobCell::new(
+        "rpc",
+        &params,
+        title(std::slice::from_ref(args)),
+        job,
+    ))
+}
+
+/// Describes what all points have in common.
+fn title(points: &[RpcArgs]) -> String {
+    let parts: [fn(&RpcArgs) -> Option<String>; 8] = [
+        |args| args.by.map(|by| format!("by {}", by.word())),
+        |args| args.transport.map(|transport| format!("over {transport}")),
+        |args| Some(format!("requests of {}", args.request)),
+        |args| Some(format!("replies of {}", args.reply)),
+        |args| Some(counted(args.clients.clients, "client")),
+        |args| Some(format!("{} outstanding", args.clients.outstanding)),
+        |args| Some(counted(args.cores, "server core")),
+        |args| Some(format!("completions by {}", args.completion)),
+    ];
+    let shared = parts.iter().filter_map(|part| {
+        let first = part(&points[0])?;
+        let mut all = points.iter();
+        all.all(|args| part(args).as_ref() == Some(&first))
+            .then_some(first)
+    });
+    shared.collect::<Vec<_>>().join(", ")
+}
+
+/// A row for each way on each device.
+struct Rows {
+    title: String,
+    devices: Vec<String>,
+}
+
+impl Table for Rows {
+    fn title(&self, record: &Record) -> String {
+        format!(
+            "{} on {}: {}",
+            record.program,
+            self.devices.join(", "),
+            self.title
+        )
+    }
+
+    fn columns(&self) -> Vec<(&'static str, usize)> {
+        let mut columns: Vec<_> = ["rate", "mean", "p50", "p99"].map(|name| (name, 9)).into();
+        columns.extend([
+            ("client CPU", 10),
+            ("server CPU", 10),
+            ("least", 9),
+            ("most", 9),
+        ]);
+        if self.devices.len() > 1 {
+            let widths = self.devices.iter().map(|name| name.chars().count());
+            columns.insert(0, ("device", widths.max().unwrap_or(0).max(6)));
+        }
+        columns
+    }
+
+    fn rows(&self, record: &Record) -> Vec<Vec<Option<String>>> {
+        let rate = |name| record.metric(name).and_then(per_second);
+        let latency = |name| record.metric(name).map(ns);
+        let cpu = |name| record.metric(name).map(|percent| format!("{percent:.0} %"));
+        let mut row = vec![
+            rate("requests_per_s"),
+            latency("latency_ns.mean"),
+            latency("latency_ns.p50"),
+            latency("latency_ns.p99"),
+            cpu("client_cpu_percent"),
+            cpu("server_cpu_percent"),
+            rate("client_least_per_s"),
+            rate("client_most_per_s"),
+        ];
+        if self.devices.len() > 1 {
+            row.insert(0, Some(record.device.to_string()));
+        }
+        vec![row]
+    }
+}
+
+/// Prints what was checked, and the answer of each device.
+fn print_answers(records: &[Record]) -> anyhow::Result<()> {
+    let mut out = terminal::stdout();
+    let checked = records
+        .iter()
+        .filter_map(|record| record.metric("checked.replies"));
+    writeln!(out, "Checked: {} replies, each byte.", checked.sum::<f64>())?;
+    let mut devices: Vec<&Record> = Vec::new();
+    for record in records {
+        if devices.iter().all(|seen| seen.device != record.device) {
+            devices.push(record);
+        }
+    }
+    for device in devices {
+        let of_device = records.iter().filter(|other| other.device == device.device);
+        if let Some(answer) = answer(&of_device.collect::<Vec<_>>()) {
+            writeln!(out, "{answer}")?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// Returns the sentence that compares the ways on one device, each at its best point; `None` if there is only one way.
+fn answer(records: &[&Record]) -> Option<String> {
+    let is_offered = |record: &&Record| {
+        record
+            .params
+            .get("offered_per_s")
+            .is_some_and(serde_json::Value::is_number)
+    };
+    let by_latency = records.iter().all(is_offered);
+    // The less, the better.
+    let rank = |record: &Record| match by_latency {
+        true => record.metric("latency_ns.p50"),
+        false => record.metric("requests_per_s").map(|rate| -rate),
+    };
+    let mut best: Vec<(f64, EchoBy, &Record)> = Vec::new();
+    for by in EchoBy::ALL {
+        let of_way = records
+            .iter()
+            .filter(|record| record.params.get("by") == Some(&by.word().into()));
+        let ranked = of_way.filter_map(|record| Some((rank(record)?, by, *record)));
+        best.extend(ranked.min_by(|a, b| a.0.total_cmp(&b.0)));
+    }
+    best.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let [(_, _, first), _, ..] = best[..] else {
+        return None;
+    };
+    let figures = best.iter().map(|(_, by, record)| {
+        let transport = record
+            .params
+            .get("transport")
+            .and_then(|word| word.as_str());
+        let transport = transport.unwrap_or_default().to_uppercase();
+        let rate = record.metric("requests_per_s").and_then(per_second)?;
+        let p50 = record.metric("latency_ns.p50").map(ns)?;
+        let cpu = record
+            .metric("server_cpu_percent")
+            .map(|percent| format!(", server CPU {percent:.0} %"));
+        Some(format!(
+            "{} over {transport} ({rate}, p50 {p50}{})",
+            name(*by),
+            cpu.unwrap_or_default()
+        ))
+    });
+    let figures: Vec<String> = figures.collect::<Option<_>>()?;
+    let (winner, others) = figures.split_first()?;
+    Some(format!(
+        "On {}, {winner} {}, followed by {}.",
+        first.device,
+        if by_latency {
+            "answers soonest"
+        } else {
+            "has the highest rate"
+        },
+        others.join(", then ")
+    ))
+}
+
+/// Returns the name of a way in a sentence.
+fn name(by: EchoBy) -> &'static str {
+    match by {
+        EchoBy::Send => "SEND",
+        EchoBy::Write => "WRITE and polling",
+        EchoBy::WriteSend => "WRITE answered by SEND",
+        EchoBy::Read => "READ",
+    }
+}

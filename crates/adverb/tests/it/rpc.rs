@@ -1,0 +1,171 @@
+//! `adverb rpc`: requests answered in each way, on the user-space device, over UDP and on models.
+
+use crate::common::Place;
+use insta::assert_snapshot;
+use serde_json::Value;
+
+#[track_caller]
+fn records(command: &str) -> Vec<Value> {
+    let place = Place::new();
+    let records = place.run(&format!("rpc {command} --json")).ok().json();
+    assert!(place.shm_files().is_empty(), "{command}");
+    records
+}
+
+/// The ways of the records, each with its transport, in order.
+fn ways(records: &[Value]) -> Vec<String> {
+    let word = |record: &Value, name| record["params"][name].as_str().unwrap().to_owned();
+    let way = |record| format!("{} {}", word(record, "by"), word(record, "transport"));
+    records.iter().map(way).collect()
+}
+
+const ALL: [&str; 9] = [
+    "send rc",
+    "send uc",
+    "send ud",
+    "write rc",
+    "write uc",
+    "write-send rc",
+    "write-send uc",
+    "write-send ud",
+    "read rc",
+];
+
+#[test]
+fn each_way_runs_over_each_transport_that_can_carry_it() {
+    for device in [
+        "--duration 30ms",
+        "--device soft@127.0.0.1 --duration 30ms",
+        "--device soft@127.47.0.1,soft@127.47.0.2 --duration 30ms --request 100 --reply 3000",
+        "--device model:cx3 --clients 5 --cores 2 --outstanding 3 --request 1K",
+    ] {
+        let records = records(device);
+        assert_eq!(ways(&records), ALL, "{device}");
+        for record in &records {
+            let metrics = &record["metrics"];
+            assert!(metrics["checked"]["replies"].as_u64() > Some(0), "{record}");
+            let figure = |name: &str| metrics[name].as_f64();
+            assert!(figure("client_least_per_s") <= figure("client_most_per_s"));
+            let server = record["roles"][0]["name"].as_str();
+            assert_eq!(server, Some("server core 0"), "{record}");
+        }
+    }
+}
+
+#[test]
+fn several_devices_have_one_table_and_a_sentence_each() {
+    let place = Place::new();
+    let devices = "--device model:cx3,model:connect_ib --clients 4 --transport rc";
+    let text = place.run(&format!("rpc {devices}")).ok().out;
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines[0].starts_with("rpc on model:cx3, model:connect_ib: over rc, requests of 64 B"),
+        "{text}"
+    );
+    let columns: Vec<&str> = lines[1].split_whitespace().collect();
+    assert_eq!(columns[..3], ["by", "device", "rate"], "{text}");
+    let of = |name: &str| lines.iter().filter(|line| line.contains(name)).count();
+    // Four ways and a sentence; the first line has both.
+    assert_eq!((of("model:cx3"), of("model:connect_ib")), (6, 6), "{text}");
+    let sentences = lines.iter().filter(|line| line.starts_with("On model:"));
+    assert_eq!(sentences.count(), 2, "{text}");
+    assert!(text.contains("Checked: "), "{text}");
+}
+
+/// The sentence has no figure that is not in the table.
+#[test]
+fn the_answer_names_the_ways_from_best_to_worst() {
+    let text = Place::new()
+        .run("rpc --device model:cx3 --clients 20 --by send,write,read")
+        .ok()
+        .out;
+    let answer = text.lines().last().unwrap();
+    let ways: Vec<&str> = answer.split(['(', ')']).step_by(2).collect();
+    assert_eq!(ways.len(), 4, "{answer}");
+    let figures = answer.split(['(', ')']).skip(1).step_by(2);
+    let mut rates = Vec::new();
+    for figures in figures {
+        let shown: Vec<&str> = figures.split(", ").collect();
+        let p50 = shown[1].strip_prefix("p50 ").unwrap();
+        let row = text
+            .lines()
+            .find(|line| line.contains(shown[0]) && line.contains(p50));
+        assert!(
+            row.is_some_and(|row| !row.starts_with("On ")),
+            "{shown:?} in {text}"
+        );
+        rates.push(shown[0].to_owned());
+    }
+    assert_eq!(rates.len(), 3, "{answer}");
+}
+
+#[test]
+fn waiting_is_swept_against_an_offered_load() {
+    let sweep = "--by send --transport rc --rate 10k,100k --completion poll,event,hybrid:20us";
+    let records = records(&format!("{sweep} --device model:cx3 --duration 2ms"));
+    let figure = |record: &Value, path: &str| record.pointer(path).and_then(Value::as_f64).unwrap();
+    let server = |record: &Value| figure(record, "/metrics/server_cpu_percent");
+    let p50 = |record: &Value| figure(record, "/metrics/latency_ns/p50");
+    let waits: Vec<&str> = records
+        .iter()
+        .map(|r| r["params"]["completion"].as_str().unwrap())
+        .collect();
+    assert_eq!(waits[..3], ["poll", "event", "hybrid:20us"]);
+    let [poll, event, hybrid] = &records[..3] else {
+        panic!("{records:?}")
+    };
+    assert!(
+        p50(poll) < p50(event) && server(event) < 20.0,
+        "{records:?}"
+    );
+    assert!(
+        server(event) < server(hybrid) && server(hybrid) < server(poll),
+        "{records:?}"
+    );
+}
+
+#[test]
+fn latency_and_cpu_are_plotted_over_the_offered_load() {
+    let place = Place::new();
+    let sweep = "--by send --rate 10k,100k --completion poll,event --device model:cx3 --out load";
+    place.run(&format!("rpc {sweep}")).ok();
+    let page = std::fs::read_to_string(place.path("load/report.html")).unwrap();
+    for figure in ["mean latency", "CPU of a client", "CPU of the server"] {
+        assert!(
+            page.contains(&format!("{figure} over offered_per_s")),
+            "{figure}"
+        );
+    }
+}
+
+#[test]
+fn ways_that_cannot_exist_are_left_out_with_the_reason() {
+    let ended = Place::new().run("rpc --device model:cx3 --completion event");
+    let said = ended.ok().talk_of_itself();
+    assert!(
+        said.contains("left out: read over uc with --completion event: only RC has READ"),
+        "{said}"
+    );
+    assert!(said.contains("left out: write over rc with --completion event: both sides poll memory, which raises no events"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    let usage = |args: &str| {
+        Place::new()
+            .run(&format!("rpc {args}"))
+            .refused(2)
+            .to_owned()
+    };
+    assert_snapshot!(usage("--by read --transport ud"), @"error: --by read over ud: only RC has READ");
+    assert_snapshot!(usage("--by push"), @"error: invalid --by 'push': expected send, write, write-send or read");
+    assert_snapshot!(usage("--request 4"), @"error: --request 4 B: expected 8 B to 1 MiB");
+    assert_snapshot!(usage("--reply 2M"), @"error: --reply 2 MiB: expected 8 B to 1 MiB");
+    assert_snapshot!(usage("--think 1us --rate 1k"), @"error: --think cannot be used with --rate: leave out one of them");
+    assert_snapshot!(usage("--cores 3 --clients 2"), @"error: 3 server cores for 2 clients: a client is served by one core; choose 1 to 2");
+    assert_snapshot!(usage("--completion hybrid"), @"error: --completion: invalid completion 'hybrid': expected poll, event, or hybrid:TIME with a time up to 5.00 ms, such as hybrid:20us");
+    assert_snapshot!(usage("--duration 0"), @"error: --duration 0: nothing can be measured in no time");
+    assert_snapshot!(usage("--by send --transport uc --device soft@127.0.0.1 --loss 1%"), @"error: loss 1 % (seed 1): requests and answers of an RPC are sent by UC and UD queue pairs, which send nothing again; leave it out, or choose --transport rc");
+    assert_snapshot!(usage("--device tcp --by send --transport rc"), @"error: tcp: this program needs an RDMA device; only ping, blast and connect run on tcp");
+    assert_snapshot!(usage("--by write --transport rc --completion event"), @"error: --by write over rc with --completion event: both sides poll memory, which raises no events");
+}
