@@ -117,17 +117,8 @@ pub(crate) struct LoopArgs {
     #[arg(long, value_name = "READ:WRITE")]
     pub(crate) worker_mix: Option<WorkerMix>,
 
-    /// Threads at each target that access arrays of their own at random, 8 B at a time
-    #[arg(long, value_name = "N", default_value = "0", value_parser = count::<u32, _>(0..=4096))]
-    pub(crate) load: u32,
-
-    /// Array of each thread of --load: 8K, 64M, 8G [default: 64M]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) load_size: Option<Bytes>,
-
-    /// Share of writes among the accesses of --load: 0.5, 50% [default: 0.5]
-    #[arg(long, value_name = "SHARE")]
-    pub(crate) load_writes: Option<Probability>,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
 
     /// Have a thread at each target flush the accessed lines from the caches, again and again
     #[arg(long)]
@@ -144,6 +135,10 @@ pub(crate) struct LoopArgs {
     #[command(flatten)]
     pub(crate) numa: NumaArgs,
 
+    /// Node of --workers and --flush [default: --numa-memory]
+    #[arg(long, value_name = "NODE")]
+    pub(crate) numa_workers: Option<NodeChoice>,
+
     #[command(flatten)]
     pub(crate) posting: PostingArgs,
 
@@ -158,17 +153,29 @@ pub(crate) struct NumaArgs {
     #[arg(long, value_name = "NODE")]
     pub(crate) numa_client: Option<NodeChoice>,
 
-    /// Node of the targets' threads
+    /// Node of the servers' threads
     #[arg(long, value_name = "NODE")]
     pub(crate) numa_server: Option<NodeChoice>,
 
     /// Node of the memory that requests access [default: --numa-server]
     #[arg(long, value_name = "NODE")]
     pub(crate) numa_memory: Option<NodeChoice>,
+}
 
-    /// Node of --workers [default: --numa-memory]
-    #[arg(long, value_name = "NODE")]
-    pub(crate) numa_workers: Option<NodeChoice>,
+/// An independent load of the servers' machines.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// Threads at each server that access arrays of their own at random, 8 B at a time
+    #[arg(long, value_name = "N", default_value = "0", value_parser = count::<u32, _>(0..=4096))]
+    pub(crate) load: u32,
+
+    /// Array of each thread of --load: 8K, 64M, 8G [default: 64M]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) load_size: Option<Bytes>,
+
+    /// Share of writes among the accesses of --load: 0.5, 50% [default: 0.5]
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) load_writes: Option<Probability>,
 
     /// Node of the threads of --load [default: any]
     #[arg(long, value_name = "NODE")]

@@ -45,7 +45,7 @@ pub(crate) use degen::DegenArgs;
 pub(crate) use format::Format;
 pub(crate) use install::{CompletionsArgs, ManArgs};
 pub(crate) use limit::LimitArgs;
-pub(crate) use loops::{ClosedLoopArgs, LoopArgs, OnOff, OpenLoopArgs, WorkerMix};
+pub(crate) use loops::{ClosedLoopArgs, LoadArgs, LoopArgs, OnOff, OpenLoopArgs, WorkerMix};
 pub(crate) use machine::{DevicesArgs, DoctorArgs};
 pub(crate) use mcast::{McastArgs, McastSide};
 pub(crate) use measure::{BlastArgs, MeasureArgs, PingArgs};

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use adverb_units::Bytes;
 use clap::{Args, Subcommand};
 
+use super::loops::{LoadArgs, NumaArgs};
 use super::services::share;
 use super::target::TargetArgs;
 use super::value::count;
@@ -21,6 +22,10 @@ use super::value::count;
 /// connection. All values are checked, or the command fails: they belong to their
 /// key, and are whole. GETs of items that the store evicted are misses.
 ///
+/// The server's machine can be loaded (--load). NUMA nodes are named relative to
+/// the NIC: nic, other, any (not bound), or by number; --numa-memory is the node of
+/// the values.
+///
 ///   rate     operations per second of all clients
 ///   mean ... from an operation's request until its end is seen
 #[derive(Debug, Args)]
@@ -32,6 +37,8 @@ Examples:
   adverb store --connections 1,2,4,8,16,32 --repetitions 10      memslap's load
   adverb store --memory 1M --items 100000 --value 300   one that evicts
   adverb store --device model:cx3_fdr_nurdma --connections 8 --requests 2000
+  adverb store --connections 32 --load 48 --numa-server nic --numa-load nic
+         --requests 1000 --device model:cx3_fdr_nurdma
   adverb store serve                                  for clients of memcached"
 )]
 #[command(args_conflicts_with_subcommands = true)]
@@ -134,6 +141,12 @@ pub(crate) struct StoreLoadArgs {
     /// Runs of the whole program: their spread gives the mean its interval
     #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u32, _>(1..=1000))]
     pub(crate) repetitions: u32,
+
+    #[command(flatten)]
+    pub(crate) numa: NumaArgs,
+
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
 
     #[command(flatten)]
     pub(crate) on: TargetArgs,

@@ -2,9 +2,11 @@
 
 use adverb_launch::{DeviceChoice, Usage};
 use adverb_measure::JobCell;
-use adverb_patterns::{Job, LoopKind, LoopNodes, OneSidedLoop, ServerLoad, SlotLayout};
+use adverb_patterns::{
+    Job, LoopKind, LoopNodes, OneSidedLoop, ServerLoad, SlotLayout, independent,
+};
 use adverb_units::Bytes;
-use adverb_verbs::{NodeChoice, Probability};
+use adverb_verbs::{CpuLoad, LoadWork, NodeChoice, Probability};
 use adverb_workload::HardwareChanges;
 use adverb_workload::pair::ATOMIC_SIZE;
 use adverb_workload::pattern::{Limits, Load};
@@ -12,11 +14,15 @@ use adverb_workload::pattern::{Limits, Load};
 use super::check::{AS_OUTSTANDING, check_counts, check_memory, posting};
 use super::start::{measure, schedule};
 use super::words::{counted, words};
-use crate::args::{LoopArgs, OnOff, WorkerMix};
+use crate::args::{LoadArgs, LoopArgs, OnOff, WorkerMix};
 use crate::request::DEFAULT_SIZE;
 
 /// Largest number of requests that an open loop posts before the first one has to complete.
 const MOST_QUEUED: u32 = 4096;
+/// Array of each thread of an independent load, unless chosen.
+const ARRAY: Bytes = Bytes::mib(64);
+/// Share of writes, unless chosen.
+const HALF: Probability = Probability::per_million(500_000);
 
 /// `adverb closed-loop` and `open-loop`.
 pub(crate) fn loops<'a>(
@@ -48,11 +54,19 @@ fn of_load(program: &OneSidedLoop) -> String {
     if load.workers > 0 {
         words += &format!(", {} on its words", counted(load.workers, "worker"));
     }
-    if load.threads > 0 {
-        let threads = counted(load.threads, "thread");
-        words += &format!(", load of {threads} on {}", load.bytes);
+    words + &of_independent(load.independent)
+}
+
+/// Describes an independent load.
+pub(super) fn of_independent(load: Option<CpuLoad>) -> String {
+    match load {
+        Some(CpuLoad {
+            threads,
+            work: LoadWork::Independent { bytes, .. },
+            ..
+        }) => format!(", load of {} on {bytes}", counted(threads, "thread")),
+        _ => String::new(),
     }
-    words
 }
 
 /// Returns the program of these arguments.
@@ -88,15 +102,9 @@ fn program(kind: LoopKind, args: &LoopArgs) -> anyhow::Result<OneSidedLoop> {
             memory,
             workers: node_of(
                 args.workers > 0 || args.flush,
-                numa.numa_workers,
+                args.numa_workers,
                 memory,
                 "--numa-workers",
-            )?,
-            load: node_of(
-                args.load > 0,
-                numa.numa_load,
-                NodeChoice::Any,
-                "--numa-load",
             )?,
         },
         server_load: server_load(args)?,
@@ -135,27 +143,39 @@ fn node_of(
 }
 
 fn server_load(args: &LoopArgs) -> Result<ServerLoad, Usage> {
-    let without =
-        |flag: &str, of: &str| Usage(format!("{flag} is for {of} N; add it, or leave it out"));
     if args.workers == 0 && args.worker_mix.is_some() {
         return Err(without("--worker-mix", "--workers"));
     }
-    if args.load == 0 && args.load_size.is_some() {
-        return Err(without("--load-size", "--load"));
-    }
-    if args.load == 0 && args.load_writes.is_some() {
-        return Err(without("--load-writes", "--load"));
-    }
-    let usual = OneSidedLoop::new(LoopKind::Closed, Load::new(args.op, 0)).server_load;
-    let half = Probability::per_million(500_000);
     Ok(ServerLoad {
         workers: args.workers,
-        worker_writes: args.worker_mix.map_or(half, WorkerMix::writes),
-        threads: args.load,
-        bytes: args.load_size.unwrap_or(usual.bytes),
-        writes: args.load_writes.unwrap_or(half),
+        worker_writes: args.worker_mix.map_or(HALF, WorkerMix::writes),
+        independent: independent_load(&args.load)?,
         flushes: args.flush,
     })
+}
+
+/// Returns the threads that access arrays of their own; `None` without `--load`.
+pub(super) fn independent_load(args: &LoadArgs) -> Result<Option<CpuLoad>, Usage> {
+    let is_there = args.load > 0;
+    for (given, flag) in [
+        (args.load_size.is_some(), "--load-size"),
+        (args.load_writes.is_some(), "--load-writes"),
+    ] {
+        if given && !is_there {
+            return Err(without(flag, "--load"));
+        }
+    }
+    let node = node_of(is_there, args.numa_load, NodeChoice::Any, "--numa-load")?;
+    let array = (
+        args.load_size.unwrap_or(ARRAY),
+        args.load_writes.unwrap_or(HALF),
+    );
+    Ok(independent(args.load, array, node))
+}
+
+/// Returns the refusal of an option without the threads that it is for.
+fn without(flag: &str, of: &str) -> Usage {
+    Usage(format!("{flag} is for {of} N; add it, or leave it out"))
 }
 
 /// Returns the payload of a request.

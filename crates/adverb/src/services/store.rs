@@ -1,5 +1,6 @@
 //! `adverb store`.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use adverb_cached::{Rdma, Server, Shared};
@@ -11,14 +12,14 @@ use adverb_patterns::store::cache::Limits;
 use adverb_patterns::store::{MAX_VALUE, Store};
 use adverb_softnic::{SoftContext, SoftDevice};
 use adverb_units::{Bytes, Span};
-use adverb_verbs::{Context, Device};
+use adverb_verbs::{Context, Device, NumaPlacement};
 use adverb_workload::pattern::Timing;
 use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::rand::{GetRandomFlags, getrandom};
-use serde_json::json;
 
 use super::check::check_memory;
+use super::loops::{independent_load, of_independent};
 use super::result::Rows;
 use super::start::{Setting, measure_as};
 use super::words::counted;
@@ -55,6 +56,11 @@ fn cell(args: &StoreLoadArgs) -> anyhow::Result<JobCell> {
         let reason = format!("--server {server}: a model runs in virtual time, a server does not");
         return Err(Usage(reason).into());
     }
+    if let Some(server) = server {
+        refuse_placed_server(server, args)?;
+    }
+    let numa = &args.numa;
+    let threads = numa.numa_server.unwrap_or_default();
     let store = Store {
         server,
         memory: args.memory,
@@ -66,27 +72,41 @@ fn cell(args: &StoreLoadArgs) -> anyhow::Result<JobCell> {
         connections: args.connections,
         requests: args.requests,
         timing: Timing::Each,
+        numa_client: numa.numa_client.unwrap_or_default(),
+        numa_server: NumaPlacement {
+            threads,
+            memory: numa.numa_memory.unwrap_or(threads),
+        },
+        load: independent_load(&args.load)?,
         seed: 1,
         path: args.on.path.options()?,
     };
-    let mut params = json!({
-        "value_bytes": args.value, "put_ratio": args.put, "items": args.items,
-        "memory_bytes": args.memory, "clients": args.clients, "machines": args.machines(),
-        "connections": args.connections, "requests": args.requests,
-    });
-    let mut whose = String::new();
-    if let Some(server) = server {
-        params["server"] = server.to_string().into();
-        whose = format!(" of {server}");
-    }
+    let whose = server.map_or_else(String::new, |server| format!(" of {server}"));
     let title = format!(
-        "{}{whose} with {}, {} a connection, values of {}",
+        "{}{whose} with {}, {} a connection, values of {}{}",
         counted(args.clients, "client"),
         counted(args.connections, "connection"),
         args.requests,
         args.value,
+        of_independent(store.load),
     );
+    let params = store.parameters();
     Ok(JobCell::new("store", &params, title, Job::Store(store)))
+}
+
+/// Refuses to place or load a server that is running elsewhere.
+fn refuse_placed_server(server: SocketAddr, args: &StoreLoadArgs) -> Result<(), Usage> {
+    let given = [
+        (args.numa.numa_server.is_some(), "--numa-server"),
+        (args.numa.numa_memory.is_some(), "--numa-memory"),
+        (args.load.load > 0, "--load"),
+    ];
+    match given.into_iter().find(|(given, _)| *given) {
+        None => Ok(()),
+        Some((_, flag)) => Err(Usage(format!(
+            "{flag}: the server at {server} is running, and is neither placed nor loaded from here; leave it out"
+        ))),
+    }
 }
 
 /// `adverb store serve`.

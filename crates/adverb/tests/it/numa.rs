@@ -82,6 +82,31 @@ fn what_only_a_model_can_change_changes_its_rate() {
     assert!(rate("4K --link-mtu 4096") > rate("4K"));
 }
 
+/// The server's core takes turns with the load on its node, and the NIC's accesses cross to the other node.
+#[test]
+fn a_store_is_slower_under_load_on_its_node_and_records_where_it_is() {
+    let rate = |how: &str| {
+        let line =
+            "store --connections 16 --requests 200 --items 200 --device model:cx3_fdr_nurdma";
+        let record = record(&format!("{line} {how}"));
+        number(&record, "/metrics/requests_per_s")
+    };
+    let alone = rate("--numa-server nic");
+    assert!(rate("--numa-server other") <= alone);
+    let bound = rate("--numa-server nic --load 48 --numa-load nic");
+    let agnostic = rate("--numa-server nic --load 48");
+    assert!(
+        bound < agnostic && agnostic < alone,
+        "{bound} {agnostic} {alone}"
+    );
+    let record = record("store --requests 200 --items 200 --load 1 --load-size 64K");
+    assert!(number(&record, "/metrics/load_accesses") > 0.0, "{record}");
+    assert_eq!(record["params"]["load_threads"], 1);
+    let refused = |line: &str| Place::new().run(line).refused(2).to_owned();
+    assert_snapshot!(refused("store --server 127.0.0.1:1 --load 1"), @"error: --load: the server at 127.0.0.1:1 is running, and is neither placed nor loaded from here; leave it out");
+    assert_snapshot!(refused("store --numa-load nic"), @"error: --numa-load nic: there are no such threads; add --load N, or leave it out");
+}
+
 #[test]
 fn nodes_and_threads_that_do_not_exist_are_refused_in_one_line() {
     let refused = |line: &str| Place::new().run(line).refused(2).to_owned();
@@ -114,7 +139,9 @@ fn the_study_of_numa_draws_its_figures_on_a_model() {
     let all = records(&place.path("numa"));
     assert!(all.iter().all(|record| record["status"] == "ok"));
     let report = std::fs::read_to_string(place.path("numa/report.html")).unwrap();
-    for figure in ["numa3", "numa4", "numa5c", "numa5", "numa5d", "numa7"] {
+    for figure in [
+        "numa3", "numa4", "numa5c", "numa5", "numa5d", "numa6", "numa7",
+    ] {
         assert!(report.contains(&format!("id=\"{figure}\"")), "{figure}");
     }
     let judged = place.run("claims numa --study numa").ok().out;

@@ -38,6 +38,23 @@ fn a_store_checks_all_values_on_every_device() {
     }
 }
 
+/// A store that evicts, so that blocks are used again and again.
+#[test]
+fn a_million_operations_return_no_wrong_value() {
+    let load = "--connections 32 --requests 31250 --put 0.3 --items 20000 --memory 1M";
+    let record = Place::new()
+        .run(&format!("store {load} --json"))
+        .ok()
+        .record();
+    let metric = |name: &str| record["metrics"][name].as_u64().unwrap();
+    assert_eq!(metric("requests"), 1_000_000);
+    let values = record["metrics"]["checked"]["values"].as_u64().unwrap();
+    // The others are PUTs.
+    let gets = values + metric("misses");
+    assert!((690_000..710_000).contains(&gets), "{record}");
+    assert!(values > 100_000 && metric("evicted") > 0, "{record}");
+}
+
 #[test]
 fn bad_sizes_of_a_store_are_refused() {
     let place = Place::new();

@@ -186,7 +186,7 @@ impl Cluster {
             .spawn(name, RoleKind::Work, move |role: &Role<'_, Fabric>| {
                 role.set_pace(role.with(|fabric, _| fabric.machines[machine].pace(place)));
                 let context = ModelContext::new(role.shared(), machine);
-                let result = body(&ModelStation::new(role, id, context, core));
+                let result = body(&ModelStation::new(role, (id, place), context, core));
                 role.sync();
                 role.with(|fabric, events| {
                     fabric.mail[id.0 as usize].ended = true;

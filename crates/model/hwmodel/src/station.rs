@@ -36,6 +36,8 @@ pub struct ModelStation<'y> {
     role: &'y Role<'y, Fabric>,
     id: RoleId,
     context: ModelContext,
+    /// Its place among the roles that share the cores of its machine.
+    place: Option<u32>,
     cpu: CpuParams,
     core: CoreTimes,
     began: Time,
@@ -50,7 +52,7 @@ pub struct ModelStation<'y> {
 impl<'y> ModelStation<'y> {
     pub(crate) fn new(
         role: &'y Role<'y, Fabric>,
-        id: RoleId,
+        (id, place): (RoleId, Option<u32>),
         context: ModelContext,
         core: CoreTimes,
     ) -> Self {
@@ -58,6 +60,7 @@ impl<'y> ModelStation<'y> {
             role,
             id,
             context,
+            place,
             cpu: core.cpu,
             core,
             began: role.now(),
@@ -398,11 +401,14 @@ impl Station for ModelStation<'_> {
         }
         self.role.sync();
         let machine = self.context.machine();
-        self.role.with(|fabric, events| {
+        let pace = self.role.with(|fabric, events| {
             let now = events.now();
             let machine = &mut fabric.machines[machine];
             loads.iter().for_each(|load| machine.load(load, now));
+            machine.pace(self.place)
         });
+        // The threads take turns with this role.
+        self.role.set_pace(pace);
         Ok((body(), LoadTally::default()))
     }
 

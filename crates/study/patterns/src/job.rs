@@ -205,6 +205,7 @@ impl Program for Job {
     fn memory_node(&self, host: u32) -> NodeChoice {
         match self {
             Job::Pattern(pattern, _) => pattern.memory_node(host),
+            Job::Store(store) => store.memory_node(host),
             _ => NodeChoice::Any,
         }
     }

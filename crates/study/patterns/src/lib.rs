@@ -6,6 +6,7 @@ mod job;
 mod loops;
 mod onesided;
 mod outcome;
+mod placement;
 pub mod rendezvous;
 mod rpc;
 mod sends;
@@ -26,6 +27,7 @@ pub use job::{Job, JobReport};
 pub use loops::{LoopKind, LoopNodes, OneSidedLoop, RD_ATOMIC, ServerLoad, SlotLayout};
 pub use onesided::{Items, OneSided, OneSidedClients, Puts, Remote, run_onesided};
 pub use outcome::{Outcome, OutcomeError, RoleOutcome};
+pub use placement::independent;
 pub use rpc::{
     Clients, Counter, MAX_BATCH, Pace, RequestBy, Rpc, RpcPart, Service, Serving, StoreLoad,
     run_rpc,

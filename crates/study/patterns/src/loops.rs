@@ -13,6 +13,8 @@ use adverb_workload::HardwareChanges;
 use adverb_workload::pattern::{Load, Outbound, Pattern, Places, Posting, Timing, Transport};
 use serde_json::{Value, json};
 
+use crate::placement::{add_load, add_nodes};
+
 /// Smallest memory of a member.
 const MEMORY: u64 = 2 << 20;
 /// A word: the smallest slot.
@@ -65,8 +67,6 @@ pub struct LoopNodes {
     pub memory: NodeChoice,
     /// Workers.
     pub workers: NodeChoice,
-    /// Threads of the independent load.
-    pub load: NodeChoice,
 }
 
 /// Threads that load the servers' machines.
@@ -76,12 +76,8 @@ pub struct ServerLoad {
     pub workers: u32,
     /// Share of writes among their accesses.
     pub worker_writes: Probability,
-    /// Threads that access arrays of their own at random.
-    pub threads: u32,
-    /// Size of the array of each.
-    pub bytes: Bytes,
-    /// Share of writes among their accesses.
-    pub writes: Probability,
+    /// Threads that access arrays of their own ([`crate::independent`]).
+    pub independent: Option<CpuLoad>,
     /// A thread flushes the lines that clients access from the caches.
     pub flushes: bool,
 }
@@ -125,9 +121,7 @@ impl OneSidedLoop {
             server_load: ServerLoad {
                 workers: 0,
                 worker_writes: Probability::ZERO,
-                threads: 0,
-                bytes: Bytes::mib(64),
-                writes: Probability::ZERO,
+                independent: None,
                 flushes: false,
             },
             hardware: HardwareChanges::default(),
@@ -157,25 +151,16 @@ impl OneSidedLoop {
         let access = Access::Mixed {
             writes: load.worker_writes,
         };
-        let (workers, threads) = (self.nodes.workers, self.nodes.load);
         let flush = LoadWork::Flush { bytes };
         let work = LoadWork::Buffer { bytes, access };
-        let independent = LoadWork::Independent {
-            bytes: load.bytes,
-            writes: load.writes,
-        };
-        let all = [
-            (u32::from(load.flushes), workers, flush),
-            (load.workers, workers, work),
-            (load.threads, threads, independent),
-        ];
-        let all = all.into_iter().filter(|(threads, ..)| *threads > 0);
-        let all = all.map(|(threads, node, work)| CpuLoad {
+        let all = [(u32::from(load.flushes), flush), (load.workers, work)];
+        let all = all.into_iter().filter(|(threads, _)| *threads > 0);
+        let all = all.map(|(threads, work)| CpuLoad {
             threads,
-            node,
+            node: self.nodes.workers,
             work,
         });
-        all.collect()
+        all.chain(load.independent).collect()
     }
 
     /// Returns the members, and what each does.
@@ -229,21 +214,20 @@ impl OneSidedLoop {
             "clients": self.clients, "outstanding": load.limits.per_qp, "machines": self.machines,
             "qps": self.qps, "batch": batch,
         });
+        let nodes = self.nodes;
+        let nodes = [
+            ("numa_client", nodes.client),
+            ("numa_server", nodes.server),
+            ("numa_memory", nodes.memory),
+            ("numa_workers", nodes.workers),
+        ];
+        add_nodes(&mut params, nodes);
+        add_load(&mut params, server.independent);
         let mut add = |is_chosen: bool, name: &str, value: Value| {
             if is_chosen {
                 params[name] = value;
             }
         };
-        let nodes = self.nodes;
-        for (name, node) in [
-            ("numa_client", nodes.client),
-            ("numa_server", nodes.server),
-            ("numa_memory", nodes.memory),
-            ("numa_workers", nodes.workers),
-            ("numa_load", nodes.load),
-        ] {
-            add(node != NodeChoice::Any, name, node.to_string().into());
-        }
         let rd_atomic = load.limits.rd_atomic;
         add(
             self.slots != SlotLayout::default(),
@@ -259,10 +243,6 @@ impl OneSidedLoop {
         let has_workers = server.workers > 0;
         add(has_workers, "workers", server.workers.into());
         add(has_workers, "worker_writes", json!(server.worker_writes));
-        let has_load = server.threads > 0;
-        add(has_load, "load_threads", server.threads.into());
-        add(has_load, "load_bytes", json!(server.bytes));
-        add(has_load, "load_writes", json!(server.writes));
         add(server.flushes, "flush", true.into());
         let hardware = self.hardware;
         add(hardware.without_ddio, "ddio", "off".into());
@@ -277,6 +257,7 @@ impl OneSidedLoop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::placement::independent;
     use adverb_workload::pattern::{Opcode, Part};
 
     fn program(slots: SlotLayout) -> OneSidedLoop {
@@ -301,7 +282,8 @@ mod tests {
         let server = |all: &OneSidedLoop| all.pattern().members[8].part.clone();
         assert_eq!(server(&all), Part::Serve);
         all.server_load.workers = 4;
-        all.server_load.threads = 2;
+        let array = (Bytes::mib(1), Probability::ZERO);
+        all.server_load.independent = independent(2, array, NodeChoice::Any);
         let Part::Work(loads) = server(&all) else {
             panic!("threads run");
         };

@@ -61,6 +61,7 @@ struct Done<'r> {
     elapsed: Span,
     waits: Option<&'r LatencyRecorder>,
     cpu: (CpuTime, Span),
+    memory_node: Option<u32>,
 }
 
 impl<'r> Done<'r> {
@@ -71,6 +72,7 @@ impl<'r> Done<'r> {
             elapsed: tally.elapsed,
             waits: tally.waits.as_ref(),
             cpu: (tally.cpu, tally.cpu_over),
+            memory_node: tally.memory_node,
         }
     }
 
@@ -81,6 +83,7 @@ impl<'r> Done<'r> {
             elapsed: tally.elapsed,
             waits: tally.waits.as_ref(),
             cpu: (tally.cpu, tally.cpu_over),
+            memory_node: tally.memory_node,
         }
     }
 
@@ -89,6 +92,9 @@ impl<'r> Done<'r> {
         metrics.insert("requests".to_owned(), self.requests.into());
         if let Some(waits) = self.waits {
             metrics.insert("latency_ns".to_owned(), latency(waits));
+        }
+        if let Some(node) = self.memory_node {
+            metrics.insert("memory_node".to_owned(), node.into());
         }
         RoleOutcome {
             cpu: CpuShare::of(self.cpu.0, self.cpu.1),
@@ -322,6 +328,7 @@ fn stored(store: &Store, tallies: &[&ServiceTally]) -> Outcome {
     metrics.insert("misses".to_owned(), misses.into());
     if let [server] = servers {
         metrics.insert("evicted".to_owned(), server.evicted.into());
+        add_accesses(&mut metrics, server.load_accesses);
     }
     Outcome {
         metrics,
@@ -343,23 +350,22 @@ fn pattern_outcome(pattern: &Pattern, tallies: &[&Tally]) -> Outcome {
         words.add(tally.words);
     }
     let mut metrics = metrics(&seen, rate, None, &json!({}));
-    if accesses > 0 {
-        metrics.insert("load_accesses".to_owned(), accesses.into());
-    }
+    add_accesses(&mut metrics, accesses);
     if words.checked > 0 {
         metrics.insert("words_checked".to_owned(), words.checked.into());
         metrics.insert("words_torn".to_owned(), words.torn.into());
     }
-    let role = |tally: &&Tally| {
-        let mut role = Done::of_member(tally).role();
-        if let Some(node) = tally.memory_node {
-            role.metrics.insert("memory_node".to_owned(), node.into());
-        }
-        role
-    };
+    let role = |tally: &&Tally| Done::of_member(tally).role();
     Outcome {
         metrics,
         roles: tallies.iter().map(role).collect(),
+    }
+}
+
+/// Adds the accesses of the threads that load a machine, if there are any.
+fn add_accesses(metrics: &mut Values, accesses: u64) {
+    if accesses > 0 {
+        metrics.insert("load_accesses".to_owned(), accesses.into());
     }
 }
 

@@ -32,6 +32,10 @@ pub struct ServiceTally {
     pub misses: u64,
     /// Items that a store evicted.
     pub evicted: u64,
+    /// Accesses of the threads that load a server's machine.
+    pub load_accesses: u64,
+    /// NUMA node of the member's memory, if all of it is on one.
+    pub memory_node: Option<u32>,
     /// Items that a client locked and freed, or locks that the owner counts.
     pub locked: u64,
 }

@@ -6,8 +6,8 @@ use adverb_results::Transport;
 use adverb_units::Span;
 use adverb_verbs::{
     ConnectError, CreateError, McastError, MemoryAccessError, ModifyQpError, OutOfBandError,
-    PathOptionError, PollError, PostError, RegisterError, StreamError, WaitError, WcStatus,
-    WorkCompletion, WrId,
+    PathOptionError, PlacementError, PollError, PostError, RegisterError, StreamError, WaitError,
+    WcStatus, WorkCompletion, WrId,
 };
 
 use crate::{Cause, RoleError};
@@ -121,6 +121,9 @@ pub enum Fault {
     /// The out-of-band channel failed.
     #[error(transparent)]
     OutOfBand(#[from] OutOfBandError),
+    /// Threads or memory could not be placed, or a load could not run.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
     /// A request completed with an error.
     #[error("work request {wr_id} completed with: {status}")]
     Completion {
@@ -271,6 +274,7 @@ impl Fault {
     pub fn cause(&self) -> Cause {
         match self {
             Fault::Refused(_)
+            | Fault::Placement(_)
             | Fault::PathOption(_)
             | Fault::Multicast(McastError::Unsupported(_))
             | Fault::Register(RegisterError::Unsupported(_))

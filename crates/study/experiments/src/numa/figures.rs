@@ -5,14 +5,22 @@ use adverb_results::Record;
 
 use crate::programs::{parameter, word};
 
-pub(super) static FIGURES: [&FigureSpec; 6] =
-    [&CLOSED, &OPEN, &INDEPENDENT, &WORKERS, &SLOTS, &REMEDIES];
+pub(super) static FIGURES: [&FigureSpec; 7] = [
+    &CLOSED,
+    &OPEN,
+    &INDEPENDENT,
+    &WORKERS,
+    &SLOTS,
+    &STORE,
+    &REMEDIES,
+];
 
 const CLIENTS: (X, &str, &str) = (X::Count, "clients", "queue pairs, one for each client");
 const SIZE: (X, &str, &str) = (X::Size, "size_bytes", "payload (bytes)");
 const THREADS: (X, &str, &str) = (X::Count, "load_threads", "threads of the load");
 const ARRAY: (X, &str, &str) = (X::Size, "load_bytes", "array of each thread (bytes)");
 const WORKING: (X, &str, &str) = (X::Count, "workers", "workers on the accessible words");
+const CONNECTIONS: (X, &str, &str) = (X::Count, "connections", "connections");
 const MEAN: (&str, Quantity) = ("latency_ns.mean", Quantity::Latency);
 const SPREAD: (&str, Quantity) = ("latency_ns.sd", Quantity::Latency);
 const RATE: (&str, Quantity) = ("requests_per_s", Quantity::RequestRate);
@@ -101,6 +109,38 @@ pub(super) const SLOTS: FigureSpec = FigureSpec {
     ),
 };
 
+pub(super) const STORE: FigureSpec = FigureSpec {
+    id: "numa6",
+    name: "NUMA Figure 6",
+    title: "A store whose values clients READ, under memslap's load, by placement and load",
+    caption: "90 % GETs, 10 % PUTs of 67 B; one server core, and one client thread with one operation outstanding on each \
+              connection. The load is threads of the server's machine with arrays of their own: on any node, or all \
+              bound to the server's. The placements are Adverb's: the publication's are not among the published values \
+              that it has. A model lets the load take turns with the server's core on their node, and the NIC's \
+              accesses cross to the other node; that a core reaches memory of its own node faster is not in it. A \
+              machine with one node has one placement, and no bound load.",
+    plots: Plots::Records(
+        &[
+            panel("6a: no load", CONNECTIONS, RATE, without_load, by_placement),
+            panel(
+                "6b: load on any node",
+                CONNECTIONS,
+                RATE,
+                with_agnostic_load,
+                by_placement,
+            ),
+            panel(
+                "6c: load on the server's node",
+                CONNECTIONS,
+                RATE,
+                with_bound_load,
+                by_placement,
+            ),
+        ],
+        None,
+    ),
+};
+
 pub(super) const REMEDIES: FigureSpec = FigureSpec {
     id: "numa7",
     name: "NUMA Section VII",
@@ -161,6 +201,29 @@ fn by_size(record: &Record) -> String {
         op(record),
         parameter(record, "size_bytes")
     )
+}
+
+/// The placement of a store and its client.
+fn by_placement(record: &Record) -> String {
+    let placement = match (word(record, "numa_server"), word(record, "numa_client")) {
+        ("nic", _) => "all on the NIC's node",
+        ("other", "other") => "all on the other node",
+        ("other", _) => "server and values on the other node",
+        _ => "not bound",
+    };
+    placement.to_owned()
+}
+
+fn without_load(record: &Record) -> bool {
+    parameter(record, "load_threads") == 0
+}
+
+fn with_agnostic_load(record: &Record) -> bool {
+    !without_load(record) && word(record, "numa_load").is_empty()
+}
+
+fn with_bound_load(record: &Record) -> bool {
+    !word(record, "numa_load").is_empty()
 }
 
 fn by_mtu(record: &Record) -> String {

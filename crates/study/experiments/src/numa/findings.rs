@@ -8,7 +8,11 @@ use crate::programs::{of_each_device, parameter, word};
 
 /// Returns what the records of the study show, device by device.
 pub(super) fn sentences(records: &[Record]) -> Vec<String> {
-    of_each_device(&FIGURES, records, &[placement, inversion, contention, torn])
+    of_each_device(
+        &FIGURES,
+        records,
+        &[placement, inversion, contention, store, torn],
+    )
 }
 
 /// Returns the rate of the open loop with packed slots of 8 B, this operation and node, and this many workers; of a model with
@@ -95,6 +99,44 @@ fn contention(records: &[&Record]) -> Option<String> {
         if workers == 1 { "s" } else { "" },
         format::percent(100.0 * read),
         format::percent(100.0 * write)
+    ))
+}
+
+/// How much of its rate without load a store keeps, over its placements.
+fn store(records: &[&Record]) -> Option<String> {
+    let stores = || records.iter().filter(|record| record.program == "store");
+    let most = stores()
+        .map(|record| parameter(record, "connections"))
+        .max()?;
+    // The node of the load is empty if it is not bound.
+    let rate = |server: &str, load: Option<&str>| {
+        let found = stores().find(|record| {
+            parameter(record, "connections") == most
+                && word(record, "numa_server") == server
+                && word(record, "numa_client") != "other"
+                && (parameter(record, "load_threads") > 0) == load.is_some()
+                && word(record, "numa_load") == load.unwrap_or_default()
+        });
+        found?.metric("requests_per_s")
+    };
+    let near = ["nic", ""]
+        .into_iter()
+        .find(|node| rate(node, None).is_some())?;
+    let alone = rate(near, None)?;
+    let others = [
+        (near, Some(""), "under a load on any node"),
+        ("nic", Some("nic"), "under a load on the server's node"),
+        ("other", None, "with server and values on the other node"),
+    ];
+    let others = others.into_iter().filter_map(|(server, load, how)| {
+        let share = format::percent(100.0 * rate(server, load)? / alone);
+        Some(format!("{share} of that {how}"))
+    });
+    let others: Vec<String> = others.collect();
+    Some(format!(
+        "a store with {most} connections reaches {} without load; {}.",
+        format::rate(alone),
+        others.join(", ")
     ))
 }
 

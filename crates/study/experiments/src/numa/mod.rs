@@ -1,6 +1,4 @@
 //! NUMA and one-sided RDMA: where memory, threads and load should be, relative to the NIC.
-//!
-//! Its figures of a store (6a to 6c) are not repeated here.
 
 mod figures;
 mod findings;

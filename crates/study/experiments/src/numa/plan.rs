@@ -1,12 +1,15 @@
 //! The cells of the study's figures.
 
-use adverb_patterns::{Job, LoopKind, LoopNodes, OneSidedLoop, Opcode, Schedule, SlotLayout};
+use adverb_patterns::store::Store;
+use adverb_patterns::{
+    Job, LoopKind, LoopNodes, OneSidedLoop, Opcode, Schedule, SlotLayout, independent,
+};
 use adverb_units::{Bytes, Span};
-use adverb_verbs::{NodeChoice, PathMtu, Probability};
+use adverb_verbs::{CpuLoad, NodeChoice, NumaPlacement, PathMtu, Probability};
 use adverb_workload::HardwareChanges;
 use adverb_workload::pattern::{Limits, Load};
 
-use super::figures::{CLOSED, INDEPENDENT, LARGE, OPEN, REMEDIES, SLOTS, WORKERS};
+use super::figures::{CLOSED, INDEPENDENT, LARGE, OPEN, REMEDIES, SLOTS, STORE, WORKERS};
 use crate::Profile;
 use crate::programs::{Abilities, Point, add};
 
@@ -22,6 +25,9 @@ const QUEUE_PAIRS: [u32; 9] = [1, 2, 4, 7, 8, 12, 16, 24, 32];
 /// Payloads of the open loop.
 const SIZES: [u32; 10] = [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 const FEW_SIZES: [u32; 5] = [8, 64, 512, 1024, 4096];
+/// Connections of the store's client.
+const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
+const FEW_CONNECTIONS: [u32; 3] = [1, 8, 32];
 /// Workers on the accessible words.
 const WORKERS_OF: [u32; 9] = [0, 1, 2, 4, 8, 12, 16, 20, 24];
 /// Threads of the independent load, and the arrays of each.
@@ -54,6 +60,7 @@ pub(super) fn plan(profile: Profile, abilities: Abilities) -> Vec<Point> {
         draft.independent();
         draft.workers();
         draft.remedies();
+        draft.store();
     }
     draft.points
 }
@@ -146,13 +153,18 @@ impl Draft {
         }
     }
 
+    /// Returns the threads of a load on a whole machine.
+    fn most_load(&self) -> u32 {
+        match self.abilities.is_virtual {
+            true => 48,
+            false => 4,
+        }
+    }
+
     /// Section V-C: threads with arrays of their own.
     fn independent(&mut self) {
         let is_virtual = self.abilities.is_virtual;
-        let most = match is_virtual {
-            true => 48,
-            false => 4,
-        };
+        let most = self.most_load();
         let memory = self.nodes()[0];
         for size in [8, 64] {
             for op in OPS {
@@ -160,10 +172,7 @@ impl Draft {
                 let program = self.program(LoopKind::Open, (op, size), at);
                 let mut loaded = |threads, bytes, node| {
                     let mut program = program.clone();
-                    program.server_load.threads = threads;
-                    program.server_load.bytes = Bytes::new(bytes);
-                    program.server_load.writes = Probability::per_million(500_000);
-                    program.nodes.load = node;
+                    program.server_load.independent = load(threads, bytes, node);
                     self.add(&program, INDEPENDENT.id);
                 };
                 for threads in LOAD_OF.into_iter().filter(|n| is_virtual || *n <= most) {
@@ -267,6 +276,58 @@ impl Draft {
         }
     }
 
+    /// Figures 6a to 6c: a store under memslap's load.
+    fn store(&mut self) {
+        let placements: &[[NodeChoice; 2]] = match self.abilities.other_node {
+            true => &[
+                [NodeChoice::Nic, NodeChoice::Nic],
+                [NodeChoice::Other, NodeChoice::Nic],
+                [NodeChoice::Other, NodeChoice::Other],
+            ],
+            false => &[[NodeChoice::Any, NodeChoice::Any]],
+        };
+        let connections = match self.profile {
+            Profile::Quick => &FEW_CONNECTIONS[..],
+            Profile::Full | Profile::Paper => &CONNECTIONS[..],
+        };
+        let (items, requests) = match (self.abilities.is_virtual, self.profile) {
+            (true, _) => (500, 300),
+            (false, Profile::Quick) => (10_000, 2000),
+            (false, Profile::Full | Profile::Paper) => (10_000, 100_000),
+        };
+        let most = self.most_load();
+        let on = |node| load(most, LARGE, node);
+        for connections in connections {
+            for [server, client] in placements {
+                let mut loads = vec![None, on(NodeChoice::Any)];
+                if *server != NodeChoice::Any {
+                    loads.push(on(*server));
+                }
+                for load in loads {
+                    let store = Store {
+                        connections: *connections,
+                        items,
+                        requests,
+                        numa_client: *client,
+                        numa_server: NumaPlacement {
+                            threads: *server,
+                            memory: *server,
+                        },
+                        load,
+                        ..Store::memslap()
+                    };
+                    let new = Point {
+                        program: "store",
+                        params: store.parameters(),
+                        job: Job::Store(store),
+                        figures: vec![STORE.id],
+                    };
+                    add(&mut self.points, new);
+                }
+            }
+        }
+    }
+
     fn add(&mut self, program: &OneSidedLoop, figure: &'static str) {
         let measured = match (self.abilities.is_virtual, self.profile) {
             (true, _) => Span::from_ms(1),
@@ -286,6 +347,12 @@ impl Draft {
         };
         add(&mut self.points, new);
     }
+}
+
+/// Returns a load, half of whose accesses are writes.
+fn load(threads: u32, bytes: u64, node: NodeChoice) -> Option<CpuLoad> {
+    let array = (Bytes::new(bytes), Probability::per_million(500_000));
+    independent(threads, array, node)
 }
 
 #[cfg(test)]

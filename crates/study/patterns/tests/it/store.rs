@@ -4,7 +4,7 @@ use crate::common::{on_model, on_threads};
 use adverb_patterns::store::{Store, run_store};
 use adverb_patterns::{Job, JobReport, ServiceTally, Timing};
 use adverb_units::Bytes;
-use adverb_verbs::{PathOptions, RoleId};
+use adverb_verbs::{NodeChoice, NumaPlacement, PathOptions, RoleId};
 
 fn store(memory: Bytes) -> Store {
     Store {
@@ -18,6 +18,9 @@ fn store(memory: Bytes) -> Store {
         connections: 4,
         requests: 300,
         timing: Timing::Each,
+        numa_client: NodeChoice::Any,
+        numa_server: NumaPlacement::default(),
+        load: None,
         seed: 3,
         path: PathOptions::default(),
     }

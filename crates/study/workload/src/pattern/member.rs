@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adverb_results::{LatencyRecorder, Opcode};
 use adverb_units::{CpuTime, Span, Time};
 use adverb_verbs::{
-    Context, Counters, Level, LoadTally, MemoryRegion, PlacementError, QueuePair, RecvRequest,
-    RoleId, Station, WaitError, WordCount, Work, WorkCompletion, WrId,
+    Context, Counters, Level, LoadTally, MemoryRegion, QueuePair, RecvRequest, RoleId, Station,
+    WaitError, WordCount, Work, WorkCompletion, WrId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -189,18 +189,16 @@ pub fn run<S: Station>(
     let count = pattern.members.len() as u32;
     let links = member.links.iter().map(|link| link.peer);
     let members = Members::new(station, (me, count), links);
-    station.bind(member.numa).map_err(refused)?;
+    station.bind(member.numa)?;
     let wiring = Wiring::new(&members, pattern, member)?;
-    let memory_node = station.memory_node(&wiring.mr).map_err(refused)?;
+    let memory_node = station.memory_node(&wiring.mr)?;
     let checks = pattern.shares_memory();
     if checks {
         fill(&wiring.mr, me)?;
     }
     if let Part::Work(loads) = &member.part {
         let together = || members.meet().and_then(|()| members.meet());
-        let (met, load) = station
-            .under_load(loads, &wiring.mr, together)
-            .map_err(refused)?;
+        let (met, load) = station.under_load(loads, &wiring.mr, together)?;
         met?;
         return Ok(Tally {
             memory_node,
@@ -248,10 +246,6 @@ pub fn run<S: Station>(
         memory_node,
         ..tally
     })
-}
-
-fn refused(error: PlacementError) -> Fault {
-    Fault::Refused(error.0)
 }
 
 /// Fills a region with words in which all bytes are equal, by which a peer can see that a word is whole. They differ from

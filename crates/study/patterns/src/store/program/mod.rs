@@ -11,7 +11,10 @@ use std::net::SocketAddr;
 
 use adverb_results::Completion;
 use adverb_units::Bytes;
-use adverb_verbs::{Context, PathOptions, QpType, RemoteAddress, RoleId, Station};
+use adverb_verbs::{
+    Context, CpuLoad, NodeChoice, NumaPlacement, PathOptions, QpType, RemoteAddress, RoleId,
+    Station,
+};
 use adverb_workload::attend::{Awaited, Members};
 use adverb_workload::pattern::wiring::{Depths, Wiring};
 use adverb_workload::pattern::{Part, Pattern, PatternError, Timing};
@@ -19,11 +22,13 @@ use adverb_workload::reap::Queue;
 use adverb_workload::streams::StreamOf;
 use adverb_workload::wiring::Kit;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::attach::{ACCESS, attach};
 use super::cache::block;
 use super::client::Connection;
 use super::session::{Ends, SEND_DEPTH, Session};
+use crate::placement::{add_load, add_nodes};
 use crate::tally::ServiceTally;
 
 /// Largest value.
@@ -54,6 +59,12 @@ pub struct Store {
     pub requests: u64,
     /// Whether each operation is timed.
     pub timing: Timing,
+    /// NUMA node of the clients' threads and memory.
+    pub numa_client: NodeChoice,
+    /// NUMA nodes of the server.
+    pub numa_server: NumaPlacement,
+    /// Threads that load the server's machine.
+    pub load: Option<CpuLoad>,
     /// Seed of random choices.
     pub seed: u64,
     /// Options of the path between all queue pairs.
@@ -61,6 +72,27 @@ pub struct Store {
 }
 
 impl Store {
+    /// Returns memslap's load: a tenth of the operations are PUTs, a value has 67 B.
+    pub fn memslap() -> Self {
+        Store {
+            server: None,
+            memory: Bytes::mib(64),
+            items: 10_000,
+            value: 67,
+            put_ratio: 0.1,
+            clients: 1,
+            machines: 1,
+            connections: 1,
+            requests: 100_000,
+            timing: Timing::Each,
+            numa_client: NodeChoice::Any,
+            numa_server: NumaPlacement::default(),
+            load: None,
+            seed: 1,
+            path: PathOptions::default(),
+        }
+    }
+
     /// Returns the number of members: the server and its clients.
     pub fn members(&self) -> u32 {
         self.first_client() + self.clients
@@ -90,6 +122,44 @@ impl Store {
             None => self.memory.get() + self.queue_pairs() * Session::BUFFERS,
             Some(_) => u64::from(self.connections) * Connection::buffers(self.value),
         })
+    }
+
+    /// Returns the NUMA nodes of a member.
+    fn numa(&self, role: RoleId) -> NumaPlacement {
+        match self.client(role) {
+            None => self.numa_server,
+            Some(_) => NumaPlacement {
+                threads: self.numa_client,
+                memory: self.numa_client,
+            },
+        }
+    }
+
+    /// Returns the NUMA node of the memory of a machine's members.
+    pub(crate) fn memory_node(&self, machine: u32) -> NodeChoice {
+        let mut roles = (0..self.members()).map(RoleId);
+        let first = roles.find(|role| self.machine(*role) == machine);
+        first.map_or(NodeChoice::Any, |role| self.numa(role).memory)
+    }
+
+    /// Returns the parameters, as records have them. NUMA nodes and load are absent unless chosen.
+    pub fn parameters(&self) -> Value {
+        let mut params = json!({
+            "value_bytes": self.value, "put_ratio": self.put_ratio, "items": self.items,
+            "memory_bytes": self.memory, "clients": self.clients, "machines": self.machines,
+            "connections": self.connections, "requests": self.requests,
+        });
+        if let Some(server) = self.server {
+            params["server"] = server.to_string().into();
+        }
+        let nodes = [
+            ("numa_client", self.numa_client),
+            ("numa_server", self.numa_server.threads),
+            ("numa_memory", self.numa_server.memory),
+        ];
+        add_nodes(&mut params, nodes);
+        add_load(&mut params, self.load);
+        params
     }
 
     /// Returns the number of the server's queue pairs.
@@ -157,16 +227,29 @@ pub fn run_store<S: Station>(
         Some(_) => vec![FIRST],
     };
     let members = Members::new(station, (me, store.members()), peers);
+    station.bind(store.numa(me))?;
     let ends = match store.server {
         None => Objects::among_members(&members, store, me)?,
         Some(server) => Objects::attached(&members, store, (me, server))?,
     };
+    let memory_node = station.memory_node(&ends.mr)?;
     let tally = match store.client(me) {
-        None => serve::serve(&members, &ends, store)?,
+        None => {
+            let loads: Vec<CpuLoad> = store.load.into_iter().collect();
+            let serve = || serve::serve(&members, &ends, store);
+            let (tally, load) = station.under_load(&loads, &ends.mr, serve)?;
+            ServiceTally {
+                load_accesses: load.accesses,
+                ..tally?
+            }
+        }
         Some(client) => load::Client::new(&members, &ends, store, client).run(client)?,
     };
     members.meet()?;
-    Ok(tally)
+    Ok(ServiceTally {
+        memory_node,
+        ..tally
+    })
 }
 
 /// A member's objects.
