@@ -101,6 +101,7 @@ fn run(mut commands: Vec<Command>) -> anyhow::Result<ExitCode> {
         Command::Store(StoreArgs { command: None, .. }) => {
             services::store(&points!(commands, Store))?;
         }
+        Command::Sync(_) => services::sync(&points!(commands, Sync))?,
         Command::Connect(_) => services::connect(&points!(commands, Connect))?,
         Command::Mcast(_) => services::mcast(&points!(commands, Mcast))?,
         Command::Overlap(_) => services::overlap(&points!(commands, Overlap))?,
@@ -108,7 +109,7 @@ fn run(mut commands: Vec<Command>) -> anyhow::Result<ExitCode> {
         Command::Interference(_) => services::interference(&points!(commands, Interference))?,
         Command::Rendezvous(_) => services::rendezvous(&points!(commands, Rendezvous))?,
         _ if commands.len() > 1 => {
-            let reason = "a list or range of values is for ping, blast, closed-loop, open-loop, sequencer, kv, rpc, store, connect, mcast, overlap, fetch, interference and rendezvous";
+            let reason = "a list or range of values is for ping, blast, closed-loop, open-loop, sequencer, kv, rpc, store, sync, connect, mcast, overlap, fetch, interference and rendezvous";
             return Err(Usage(reason.to_owned()).into());
         }
         _ => return run_once(commands.swap_remove(0)),
@@ -144,6 +145,7 @@ fn run_once(command: Command) -> anyhow::Result<ExitCode> {
         | Command::Kv(_)
         | Command::Rpc(_)
         | Command::Store(_)
+        | Command::Sync(_)
         | Command::Connect(_)
         | Command::Mcast(_)
         | Command::Overlap(_)

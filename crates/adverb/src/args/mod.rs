@@ -29,6 +29,7 @@ mod services;
 mod store;
 mod study;
 mod sweep;
+mod sync;
 mod target;
 mod value;
 mod wan;
@@ -64,6 +65,7 @@ pub(crate) use services::{
 };
 pub(crate) use store::{StoreArgs, StoreCommand, StoreLoadArgs, StoreServeArgs};
 pub(crate) use study::StudyArgs;
+pub(crate) use sync::SyncArgs;
 pub(crate) use target::TargetArgs;
 use value::one_of;
 pub(crate) use wan::{FetchArgs, InterferenceArgs, OverlapArgs, RendezvousArgs};
@@ -206,6 +208,7 @@ pub(crate) enum Command {
     Kv(KvArgs),
     Rpc(RpcArgs),
     Store(StoreArgs),
+    Sync(SyncArgs),
     Connect(ConnectArgs),
     Mcast(McastArgs),
     Overlap(OverlapArgs),
@@ -273,6 +276,7 @@ impl Command {
             Command::Mcast(args) => (&mut args.on, usize::MAX),
             Command::Overlap(args) => (&mut args.on, 1),
             Command::Store(args) => (&mut args.load.on, usize::MAX),
+            Command::Sync(args) => (&mut args.on, 1),
             Command::Fetch(args) => (&mut args.on, 1),
             Command::Rendezvous(args) => (&mut args.on, 1),
             Command::Interference(args) => (&mut args.on, usize::MAX),

@@ -197,6 +197,7 @@ mod tests {
             "kv",
             "rpc",
             "store",
+            "sync",
             "connect",
             "mcast",
             "overlap",

@@ -8,6 +8,7 @@ mod result;
 mod rpc;
 mod start;
 mod store;
+mod sync;
 mod wan;
 mod words;
 
@@ -36,6 +37,7 @@ pub(crate) use rpc::rpc;
 pub(crate) use start::{Setting, measure_as};
 use start::{measure, schedule};
 pub(crate) use store::{serve_store, store};
+pub(crate) use sync::sync;
 pub(crate) use wan::{fetch, interference, overlap, rendezvous};
 use words::{counted, with_common, word, words};
 

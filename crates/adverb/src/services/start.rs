@@ -26,15 +26,19 @@ pub(super) fn schedule(args: &ClientArgs) -> Schedule {
 
 /// Returns the same on one of several devices.
 pub(super) fn schedule_on(args: &ClientArgs, device: &DeviceArgs) -> Schedule {
-    let measured = duration(args, device);
+    schedule_of(time_of(args.duration, &device.choice()))
+}
+
+fn schedule_of(measured: Span) -> Schedule {
     Schedule {
         warm_up: measured / 4,
         measured,
     }
 }
 
-fn duration(args: &ClientArgs, device: &DeviceArgs) -> Span {
-    args.duration.unwrap_or(match device.choice() {
+/// Returns the time that a program measures on a device: as typed, or the usual one.
+pub(super) fn time_of(typed: Option<Span>, device: &DeviceChoice) -> Span {
+    typed.unwrap_or(match device {
         DeviceChoice::Model(_) => Span::from_ms(1),
         DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) | DeviceChoice::Tcp(_) => Span::from_secs(1),
     })
@@ -49,12 +53,19 @@ pub(crate) struct Setting<'a> {
     pub(crate) duration: Span,
 }
 
+impl Setting<'_> {
+    /// Returns when members warm up and measure.
+    pub(super) fn schedule(&self) -> Schedule {
+        schedule_of(self.duration)
+    }
+}
+
 impl<'a> From<&'a ClientArgs> for Setting<'a> {
     fn from(args: &'a ClientArgs) -> Self {
         Setting {
             on: &args.on,
             repetitions: args.repetitions,
-            duration: duration(args, &args.on.device),
+            duration: time_of(args.duration, &args.on.device.choice()),
         }
     }
 }

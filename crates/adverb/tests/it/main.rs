@@ -27,6 +27,7 @@ mod services;
 mod store;
 mod strangers;
 mod study;
+mod sync;
 mod tcp;
 mod two_hosts;
 mod unreachable;

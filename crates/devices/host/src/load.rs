@@ -142,6 +142,10 @@ enum Work<'w> {
     CompareSwap {
         words: &'w [AtomicU64],
     },
+    Add {
+        words: &'w [AtomicU64],
+        is_atomic: bool,
+    },
     Flush {
         words: &'w [AtomicU64],
     },
@@ -170,8 +174,15 @@ impl<'w> Work<'w> {
                 words: part(bytes)?,
                 writes,
             },
-            LoadWork::Buffer { bytes, .. } => Work::CompareSwap {
+            LoadWork::Buffer {
+                bytes,
+                access: Access::CompareSwap,
+            } => Work::CompareSwap {
                 words: part(bytes)?,
+            },
+            LoadWork::Buffer { bytes, access } => Work::Add {
+                words: part(bytes)?,
+                is_atomic: access == Access::FetchAdd,
             },
             LoadWork::Flush { bytes } if cfg!(target_arch = "x86_64") => Work::Flush {
                 words: part(bytes)?,
@@ -224,6 +235,17 @@ impl<'w> Work<'w> {
                         let swap = |old| Some(if old == own { 0 } else { own });
                         let old = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, swap);
                         tally.words.check(old.unwrap_or(0));
+                    }
+                }
+                Work::Add { words, is_atomic } => {
+                    for _ in 0..BATCH {
+                        place = (place + 1) % words.len() as u64;
+                        let word = &words[place as usize];
+                        if is_atomic {
+                            word.fetch_add(1, Ordering::Relaxed);
+                        } else {
+                            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                        }
                     }
                 }
                 Work::Flush { words } => words.chunks((LINE / WORD) as usize).for_each(flush),
@@ -340,6 +362,24 @@ mod tests {
         let (_, tally) = under_load(&loads, Some(&words), (None, &usable), changed).unwrap();
         assert_eq!(tally.words.torn, 0);
         assert!(tally.words.checked > 0 && tally.accesses >= tally.words.checked);
+    }
+
+    #[test]
+    fn words_count_the_accesses_that_add_to_them() {
+        let usable = crate::usable_cores();
+        let words = [AtomicU64::new(0)];
+        let work = LoadWork::Buffer {
+            bytes: Bytes::new(8),
+            access: Access::FetchAdd,
+        };
+        let changed = || {
+            while words[0].load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+        };
+        let loads = [load(usable.len() as u32, work)];
+        let (_, tally) = under_load(&loads, Some(&words), (None, &usable), changed).unwrap();
+        assert_eq!(words[0].load(Ordering::Relaxed), tally.accesses);
     }
 
     #[test]

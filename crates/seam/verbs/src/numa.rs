@@ -131,6 +131,17 @@ pub enum Access {
     },
     /// Compares and swaps 8 bytes until it succeeds.
     CompareSwap,
+    /// Adds 1 to 8 bytes by an atomic instruction.
+    FetchAdd,
+    /// Loads 8 bytes, adds 1 and stores them: not atomic.
+    Increment,
+}
+
+impl Access {
+    /// Whether each access adds 1, so that the words count the accesses.
+    pub const fn adds(self) -> bool {
+        matches!(self, Access::FetchAdd | Access::Increment)
+    }
 }
 
 /// What the threads of a load did. Models do not count it.

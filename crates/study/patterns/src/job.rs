@@ -294,6 +294,7 @@ fn pattern_roles(pattern: &Pattern) -> Vec<Role> {
             Part::Churn { .. } => ("registrar", RoleLoad::Busy),
             Part::Strand(_) => ("sender", RoleLoad::Idle),
             Part::Serve => ("server", RoleLoad::Idle),
+            Part::Work(ref loads) if loads.is_empty() => ("server", RoleLoad::Idle),
             Part::Work(_) => ("server", RoleLoad::Busy),
             Part::Count => ("counter", RoleLoad::Idle),
         };

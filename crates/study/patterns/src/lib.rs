@@ -11,6 +11,7 @@ pub mod rendezvous;
 mod rpc;
 mod sends;
 pub mod store;
+mod sync;
 mod tally;
 mod wan;
 
@@ -32,5 +33,6 @@ pub use rpc::{
     Clients, Counter, MAX_BATCH, Pace, RequestBy, Rpc, RpcPart, Service, Serving, StoreLoad,
     run_rpc,
 };
+pub use sync::{ExtraUpdates, LocalUpdates, SharedWord};
 pub use tally::ServiceTally;
 pub use wan::{By, Task, Traffic, Wan, WanTally, run_wan};

@@ -16,6 +16,7 @@ use crate::job::{Job, JobReport};
 use crate::onesided::{OneSided, Puts, Remote};
 use crate::rpc::{Rpc, Service};
 use crate::store::Store;
+use crate::sync::{self, ExtraUpdates};
 use crate::tally::ServiceTally;
 
 /// Metrics of a run, and of each of its roles.
@@ -49,6 +50,9 @@ pub enum OutcomeError {
         /// Changes found in memory.
         found: u64,
     },
+    /// NICs executed updates of a word twice.
+    #[error(transparent)]
+    Updates(#[from] ExtraUpdates),
     /// The program is a pair.
     #[error("a pair of sides has records of its own")]
     Pair,
@@ -129,7 +133,7 @@ impl Job {
             Job::Echo(echo, _) => Ok(echoed(echo, &services.collect::<Vec<_>>())),
             Job::OneSided(program, _) => onesided(program, &services.collect::<Vec<_>>()),
             Job::Store(store) => Ok(stored(store, &services.collect::<Vec<_>>())),
-            Job::Pattern(pattern, _) => Ok(pattern_outcome(pattern, &members.collect::<Vec<_>>())),
+            Job::Pattern(pattern, _) => pattern_outcome(pattern, &members.collect::<Vec<_>>()),
             Job::Connect(connect) => {
                 let tallies = reports.iter().filter_map(|report| match report {
                     JobReport::Connect(tally) => Some(tally),
@@ -336,7 +340,7 @@ fn stored(store: &Store, tallies: &[&ServiceTally]) -> Outcome {
     }
 }
 
-fn pattern_outcome(pattern: &Pattern, tallies: &[&Tally]) -> Outcome {
+fn pattern_outcome(pattern: &Pattern, tallies: &[&Tally]) -> Result<Outcome, OutcomeError> {
     let members = pattern.members.iter().zip(tallies);
     let requesters = members.filter(|(member, _)| matches!(member.part, Part::Request(_)));
     let seen: Vec<_> = requesters
@@ -355,11 +359,14 @@ fn pattern_outcome(pattern: &Pattern, tallies: &[&Tally]) -> Outcome {
         metrics.insert("words_checked".to_owned(), words.checked.into());
         metrics.insert("words_torn".to_owned(), words.torn.into());
     }
+    if let Some(word) = sync::outcome(pattern, tallies)? {
+        metrics.insert("word".to_owned(), word);
+    }
     let role = |tally: &&Tally| Done::of_member(tally).role();
-    Outcome {
+    Ok(Outcome {
         metrics,
         roles: tallies.iter().map(role).collect(),
-    }
+    })
 }
 
 /// Adds the accesses of the threads that load a machine, if there are any.

@@ -160,8 +160,8 @@ impl Root {
             bytes: bytes.get(),
             access,
             each: match access {
-                Access::Mixed { .. } => p.cpu.access_ns,
-                Access::CompareSwap => p.cpu.atomic_ns,
+                Access::Mixed { .. } | Access::Increment => p.cpu.access_ns,
+                Access::CompareSwap | Access::FetchAdd => p.cpu.atomic_ns,
             },
         };
         self.contention.begin(walk, threads, now);

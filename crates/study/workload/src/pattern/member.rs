@@ -55,6 +55,10 @@ pub struct Tally {
     pub cpu_over: Span,
     /// Counters of the device in the measured time, if the member reads them.
     pub counted: Counters,
+    /// Requests executed in the whole run.
+    pub executed: u64,
+    /// The first word of its memory at the end, if threads of its machine may have added to it.
+    pub word: Option<u64>,
     /// NUMA node of its memory, if all of it is on one.
     pub memory_node: Option<u32>,
     /// What the threads that load its machine did.
@@ -198,9 +202,12 @@ pub fn run<S: Station>(
     }
     if let Part::Work(loads) = &member.part {
         let together = || members.meet().and_then(|()| members.meet());
+        let begun = station.now();
         let (met, load) = station.under_load(loads, &wiring.mr, together)?;
         met?;
         return Ok(Tally {
+            elapsed: station.now() - begun,
+            word: (!checks).then(|| first_word(&wiring.mr)).transpose()?,
             memory_node,
             load,
             ..Tally::default()
@@ -246,6 +253,13 @@ pub fn run<S: Station>(
         memory_node,
         ..tally
     })
+}
+
+/// Returns the first word of a region.
+fn first_word(mr: &impl MemoryRegion) -> Result<u64, Fault> {
+    let mut bytes = [0; size_of::<u64>()];
+    mr.read(0, &mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes))
 }
 
 /// Fills a region with words in which all bytes are equal, by which a peer can see that a word is whole. They differ from
@@ -303,6 +317,7 @@ fn request<S: Station>(
     })?;
     engine.drain(&mut Watch::new(None, 0))?;
     Ok(Tally {
+        executed: engine.posted(),
         waits: sampler.map(|sampler| sampler.recorder),
         words: words.count,
         ..meter.tally()

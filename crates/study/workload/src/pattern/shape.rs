@@ -159,7 +159,10 @@ impl Pattern {
 
     /// Whether threads access the memory that requests access. Then the words there are checked.
     pub(crate) fn shares_memory(&self) -> bool {
-        let accesses = |load: &CpuLoad| matches!(load.work, LoadWork::Buffer { .. });
+        let accesses = |load: &CpuLoad| match load.work {
+            LoadWork::Buffer { access, .. } => !access.adds(),
+            _ => false,
+        };
         self.members.iter().any(|member| match &member.part {
             Part::Work(loads) => loads.iter().any(accesses),
             _ => false,

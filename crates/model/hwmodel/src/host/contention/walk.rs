@@ -19,22 +19,22 @@ impl Walk {
     fn stride(&self) -> u64 {
         match self.access {
             Access::Mixed { .. } => 1,
-            Access::CompareSwap => 8,
+            Access::CompareSwap | Access::FetchAdd | Access::Increment => 8,
         }
     }
 
     fn writes(&self) -> f64 {
         match self.access {
             Access::Mixed { writes } => writes.get(),
-            Access::CompareSwap => 1.0,
+            Access::CompareSwap | Access::FetchAdd | Access::Increment => 1.0,
         }
     }
 
     /// How long a core holds a line that it got: a locked instruction keeps it until it is complete.
     fn locked(&self) -> Span {
         match self.access {
-            Access::Mixed { .. } => Span::ZERO,
-            Access::CompareSwap => self.each,
+            Access::Mixed { .. } | Access::Increment => Span::ZERO,
+            Access::CompareSwap | Access::FetchAdd => self.each,
         }
     }
 }

@@ -1,0 +1,163 @@
+//! `adverb sync`: CPU's and NIC's atomics on one word.
+
+use std::io::Write;
+
+use adverb_launch::{DeviceChoice, DeviceInfo, Usage};
+use adverb_measure::JobCell;
+use adverb_patterns::{Job, LocalUpdates, SharedWord};
+use adverb_results::{DeviceKind, Record, Word};
+use adverb_units::{MessageRate, Span};
+use adverb_verbs::AtomicCap;
+
+use super::start::{Setting, measure_as, time_of};
+use super::words::counted;
+use crate::args::{Format, SyncArgs};
+use crate::sink::Table;
+use crate::terminal;
+
+/// `adverb sync`.
+pub(crate) fn sync(points: &[SyncArgs]) -> anyhow::Result<()> {
+    let args = &points[0];
+    let device = args.on.device.choice();
+    if let DeviceChoice::Tcp(_) = device {
+        let reason = format!("{device}: TCP has no atomic operations; name an RDMA device");
+        return Err(Usage(reason).into());
+    }
+    let atomics = DeviceInfo::query(&device)?.caps.atomics;
+    if atomics == AtomicCap::None {
+        return Err(Usage(format!(
+            "{device} has no atomic operations (IBV_ATOMIC_NONE): update shared words by RPC (adverb sequencer)"
+        ))
+        .into());
+    }
+    let setting = Setting {
+        on: &args.on,
+        repetitions: args.repetitions,
+        duration: time_of(args.duration, &device),
+    };
+    let cells = points.iter().flat_map(|args| {
+        let ways: &[LocalUpdates] = match &args.local {
+            Some(one) => std::slice::from_ref(one),
+            None => &LocalUpdates::ALL,
+        };
+        ways.iter().map(|local| cell(args, *local, &setting))
+    });
+    let records = measure_as(cells, &setting, |title| Rows { title })?;
+    if args.on.format == Format::Text && args.on.place.peer.is_empty() {
+        let mut out = terminal::stdout();
+        for sentence in [Some(promise(&device, atomics)), advice(&records, atomics)] {
+            let Some(sentence) = sentence else { continue };
+            writeln!(out, "{}", terminal::wrapped(&sentence))?;
+        }
+    }
+    Ok(())
+}
+
+fn cell(args: &SyncArgs, local: LocalUpdates, setting: &Setting<'_>) -> anyhow::Result<JobCell> {
+    let program = SharedWord {
+        local,
+        threads: args.threads,
+        clients: args.clients,
+        outstanding: args.outstanding,
+        path: args.on.path.options()?,
+    };
+    let title = format!(
+        "{} with {} outstanding, {} of the word's machine ({})",
+        counted(args.clients, "client"),
+        args.outstanding,
+        counted(args.threads, "thread"),
+        local.word(),
+    );
+    let job = Job::Pattern(program.pattern(), setting.schedule());
+    Ok(JobCell::new("sync", &program.parameters(), title, job))
+}
+
+/// Returns what the device promises.
+fn promise(device: &DeviceChoice, atomics: AtomicCap) -> String {
+    if let DeviceChoice::Model(_) = device {
+        return format!(
+            "{device} executes atomics within the NIC (IBV_ATOMIC_HCA), as all presets do; no published value says what this adapter reports (ibv_devinfo -v). If it is that, the CPU should update a shared word by loopback, too."
+        );
+    }
+    match atomics {
+        AtomicCap::System => format!(
+            "{device} reports IBV_ATOMIC_GLOB: its atomics and the CPU's may update the same word."
+        ),
+        AtomicCap::Device | AtomicCap::None => format!(
+            "{device} reports IBV_ATOMIC_HCA: its atomics are atomic among each other only, so the CPU should update a shared word by loopback, too."
+        ),
+    }
+}
+
+/// Returns what was measured, and what to do.
+fn advice(records: &[Record], atomics: AtomicCap) -> Option<String> {
+    let of = |local: LocalUpdates| {
+        let is_it = |record: &&Record| {
+            record.params.get("local").and_then(|word| word.as_str()) == Some(local.word())
+        };
+        records.iter().find(is_it)
+    };
+    let each = |local| of(local)?.metric("word.local.each_ns");
+    let price = || {
+        let (cpu, loopback) = (each(LocalUpdates::Cpu), each(LocalUpdates::Loopback)?);
+        let shown = crate::table::ns(loopback);
+        Some(match cpu {
+            Some(cpu) => format!(
+                "{shown} by loopback instead of {} by the CPU",
+                crate::table::ns(cpu)
+            ),
+            None => format!("{shown} by loopback"),
+        })
+    };
+    let price = price().map_or_else(String::new, |price| format!(" An update costs {price}."));
+    let mixed = of(LocalUpdates::Cpu)?;
+    if mixed.device.kind == DeviceKind::Model {
+        return Some(format!(
+            "This model cannot tell how many updates mixing loses: it counts only the NIC's.{price}"
+        ));
+    }
+    let (lost, updates) = (mixed.metric("word.lost")?, mixed.metric("word.updates")?);
+    let found = match lost {
+        0.0 => format!("No update of {updates} by CPU and NIC was lost"),
+        lost => format!("{lost} of {updates} updates by CPU and NIC were lost"),
+    };
+    let then = match (lost > 0.0, atomics) {
+        (true, _) => ": update the word by loopback.",
+        (false, AtomicCap::System) => ": the CPU may update the word itself.",
+        (false, _) => " here, which this device does not promise.",
+    };
+    Some(format!("{found}{then}{price}"))
+}
+
+/// A row for each kind of local updates.
+struct Rows {
+    title: String,
+}
+
+impl Table for Rows {
+    fn title(&self, record: &Record) -> String {
+        format!("{} on {}: {}", record.program, record.device, self.title)
+    }
+
+    fn columns(&self) -> Vec<(&'static str, usize)> {
+        let names = ["updates", "remote", "each", "local", "each", "lost"];
+        names.map(|name| (name, 10)).to_vec()
+    }
+
+    fn rows(&self, record: &Record) -> Vec<Vec<Option<String>>> {
+        let metric = |name: &str| record.metric(&format!("word.{name}"));
+        let rate = |name: &str| {
+            let rate = metric(name)?;
+            let rate = MessageRate::over((rate * 1e3).round() as u64, Span::from_secs(1000))?;
+            Some(rate.to_string())
+        };
+        vec![vec![
+            metric("updates").map(|count| count.to_string()),
+            rate("remote.updates_per_s"),
+            metric("remote.each_ns").map(crate::table::ns),
+            rate("local.updates_per_s"),
+            metric("local.each_ns").map(crate::table::ns),
+            metric("lost").map(|count| count.to_string()),
+        ]]
+    }
+}
