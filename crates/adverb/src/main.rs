@@ -15,6 +15,8 @@ mod hosts;
 mod install;
 mod measure;
 mod model;
+mod nodes;
+mod place;
 mod progress;
 mod ranks;
 mod report;
@@ -130,6 +132,8 @@ fn run_once(command: Command) -> anyhow::Result<ExitCode> {
         }) => services::serve_store(&args)?,
         Command::Devices(args) => device::list(&args)?,
         Command::Doctor(args) => return doctor::run(&args),
+        Command::Nodes(args) => nodes::run(&args)?,
+        Command::Place(args) => place::run(&args)?,
         Command::Model(args) => return model::run(&args.command),
         Command::Report(args) => report::run(&args)?,
         Command::Compare(args) => return compare::run(&args),

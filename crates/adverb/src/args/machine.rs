@@ -1,4 +1,4 @@
-//! The command lines of `devices` and `doctor`.
+//! The command lines of `devices`, `doctor` and `nodes`.
 
 use super::format::{Format, format};
 use adverb_launch::DeviceChoice;
@@ -49,6 +49,28 @@ pub(crate) struct DoctorArgs {
     /// One JSON object on stdout
     ///
     /// Its fields: broken, warnings, notes, ok (how many there are of each) and findings.
+    #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
+    pub(crate) format: Format,
+}
+
+/// Measure memory latency and bandwidth between this machine's NUMA nodes
+///
+/// A row for each pair of nodes, of which one has the CPU and the other one the
+/// memory:
+///
+///   L3      latency of dependent loads at random places of an array that the
+///           last-level cache holds
+///   memory  the same of an array of four times that cache, 64 to 512 MiB
+///   read    reading that array in order, one thread
+///   line    passing a cache line from a CPU to another one: half a round trip
+///
+/// The fastest of five repetitions counts. The kernel chooses the size of pages, so
+/// that latencies of large arrays contain TLB misses. closed-loop and open-loop
+/// measure what a NIC sees (--numa-memory).
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct NodesArgs {
+    /// One JSON object a line on stdout
     #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
     pub(crate) format: Format,
 }

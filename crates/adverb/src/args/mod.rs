@@ -21,6 +21,7 @@ mod model;
 mod out;
 mod path;
 mod place;
+mod placement;
 mod report;
 mod rpc;
 mod run;
@@ -47,7 +48,7 @@ pub(crate) use format::Format;
 pub(crate) use install::{CompletionsArgs, ManArgs};
 pub(crate) use limit::LimitArgs;
 pub(crate) use loops::{ClosedLoopArgs, LoadArgs, LoopArgs, OnOff, OpenLoopArgs, WorkerMix};
-pub(crate) use machine::{DevicesArgs, DoctorArgs};
+pub(crate) use machine::{DevicesArgs, DoctorArgs, NodesArgs};
 pub(crate) use mcast::{McastArgs, McastSide};
 pub(crate) use measure::{BlastArgs, MeasureArgs, PingArgs};
 pub(crate) use model::{
@@ -56,6 +57,7 @@ pub(crate) use model::{
 pub(crate) use out::OutArgs;
 pub(crate) use path::flags_of;
 pub(crate) use place::{CoreList, DeviceArgs, PlaceArgs};
+pub(crate) use placement::PlacementArgs;
 pub(crate) use report::ReportArgs;
 pub(crate) use rpc::RpcArgs;
 pub(crate) use run::{EnvArgs, NicArgs, RunArgs};
@@ -221,6 +223,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     Devices(DevicesArgs),
     Doctor(DoctorArgs),
+    Nodes(NodesArgs),
+    Place(PlacementArgs),
     Model(ModelArgs),
     Report(ReportArgs),
     Compare(CompareArgs),
@@ -250,6 +254,8 @@ impl Command {
                 | Command::Devices(_)
                 | Command::Doctor(_)
                 | Command::Env(_)
+                | Command::Nodes(_)
+                | Command::Place(_)
                 | Command::Role(_)
                 | Command::Run(_)
                 | Command::Serve(_)

@@ -19,6 +19,7 @@ mod model_report;
 mod model_trace;
 mod nesting;
 mod numa;
+mod place;
 mod ranks;
 mod restricted;
 mod rpc;

@@ -11,7 +11,7 @@ fn usage(args: &str) -> String {
 
 #[test]
 fn unknown_words() {
-    assert_snapshot!(usage("foo"), @"error: unknown command 'foo': choose from study, ping, blast, closed-loop, open-loop, sequencer, kv, rpc, store, sync, connect, mcast, overlap, fetch, interference, rendezvous, run, env, degen, serve, devices, doctor, model, report, compare, claims, completions");
+    assert_snapshot!(usage("foo"), @"error: unknown command 'foo': choose from study, ping, blast, closed-loop, open-loop, sequencer, kv, rpc, store, sync, connect, mcast, overlap, fetch, interference, rendezvous, run, env, degen, serve, devices, doctor, nodes, place, model, report, compare, claims, completions");
     assert_snapshot!(usage("pin --op send"), @"error: unknown command 'pin': did you mean ping? see `adverb --help`");
     assert_snapshot!(usage("model foo"), @"error: unknown command 'foo': choose from list, show, trace, validate");
     assert_snapshot!(usage("ping --op shout"), @"error: invalid --op 'shout': expected send, write-imm, write, read, write-read, fetch-add or cas");

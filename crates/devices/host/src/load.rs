@@ -199,7 +199,7 @@ impl<'w> Work<'w> {
     /// seen as torn.
     fn run(self, number: u64, stop: &AtomicBool) -> LoadTally {
         let own = u64::from_ne_bytes([(number % 127 + 1) as u8; 8]);
-        let mut random = XorShift(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut random = XorShift::new(number);
         let mut tally = LoadTally::default();
         let mut array = match self {
             // Written, so that its pages are allocated here and now.
@@ -290,11 +290,15 @@ fn flush(line: &[AtomicU64]) {
 fn flush(_line: &[AtomicU64]) {}
 
 /// Marsaglia's xorshift generator: a few instructions a number.
-struct XorShift(u64);
+pub(crate) struct XorShift(u64);
 
 impl XorShift {
+    pub(crate) fn new(seed: u64) -> Self {
+        XorShift(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
     #[inline]
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

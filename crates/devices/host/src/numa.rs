@@ -26,7 +26,7 @@ pub fn nodes() -> Vec<u32> {
 }
 
 /// Parses a list of the kernel: `0-3,8`.
-fn list(text: &str) -> Vec<u32> {
+pub(crate) fn list(text: &str) -> Vec<u32> {
     let ranges = text.trim().split(',').filter_map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         Some(first.parse().ok()?..=last.parse().ok()?)
@@ -85,7 +85,7 @@ fn names(nodes: &[u32]) -> String {
 }
 
 /// Returns the CPUs of a node.
-fn cpus(node: u32) -> Vec<u32> {
+pub(crate) fn cpus(node: u32) -> Vec<u32> {
     let path = format!("/sys/devices/system/node/node{node}/cpulist");
     list(&fs::read_to_string(path).unwrap_or_default())
 }

@@ -23,6 +23,34 @@ pub(crate) const ROWS: &[Bound] = &[
         needs: "",
     },
     Bound {
+        name: "open loop, READs",
+        what: "requests per second of `adverb open-loop --op read --size 64 --clients 1` over those of `adverb blast \
+               --op read --size 64 --buffers 64`",
+        unit: Unit::PerSecond,
+        limit: Limit::None,
+        measure: Measure::Rounds(|s| {
+            let open = "open-loop --op read --size 64 --clients 1";
+            let ours = adverb::requests_per_second(s, open)?;
+            let blast = "blast --op read --size 64 --buffers 64";
+            Ok(Some((ours, adverb::messages_per_second(s, blast)?)))
+        }),
+        needs: "",
+    },
+    Bound {
+        name: "open loop, one cache line",
+        what: "requests per second of `adverb open-loop --op write --size 8 --slots packed --clients 1` while a worker \
+               writes the same word over those without it",
+        unit: Unit::PerSecond,
+        limit: Limit::None,
+        measure: Measure::Rounds(|s| {
+            let open = "open-loop --op write --size 8 --slots packed --clients 1";
+            let ours =
+                adverb::requests_per_second(s, &format!("{open} --workers 1 --worker-mix 0:1"))?;
+            Ok(Some((ours, adverb::requests_per_second(s, open)?)))
+        }),
+        needs: "",
+    },
+    Bound {
         name: "closed loop, processes",
         what: "requests per second of `adverb closed-loop --op write --inline --size 32 --clients 8`, each role a \
                process, over those with threads",

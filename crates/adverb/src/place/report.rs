@@ -1,0 +1,162 @@
+//! What `adverb place` prints.
+
+use std::io::{self, Write};
+
+use adverb_host::{Moved, Resident};
+use adverb_units::{Bytes, MessageRate, Span};
+use serde_json::json;
+
+use super::Sample;
+use super::advice::Advice;
+use crate::args::{Format, PlacementArgs};
+use crate::terminal;
+
+/// What is printed after an evaluation.
+pub(super) struct Found<'a> {
+    pub(super) args: &'a PlacementArgs,
+    pub(super) sample: &'a Sample,
+    pub(super) advice: &'a Advice,
+    /// Share of READs, and whether the device counted it.
+    pub(super) reads: (f64, bool),
+}
+
+impl Found<'_> {
+    pub(super) fn print(&self, process: &Resident) -> anyhow::Result<()> {
+        let mut out = terminal::stdout();
+        let (args, sample) = (self.args, self.sample);
+        if args.format == Format::Json {
+            writeln!(out, "{}", self.json())?;
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "process {} ({}), NIC on node {}",
+            args.pid,
+            process.name(),
+            self.advice.nic
+        )?;
+        writeln!(out, "  node      memory  threads")?;
+        for (node, bytes) in &sample.memory {
+            let threads = sample.threads.get(node).copied().unwrap_or_default();
+            let bytes = Bytes::new(*bytes).to_string();
+            writeln!(out, "  {node:>4}  {bytes:>10}  {threads:>7}")?;
+        }
+        for sentence in self.sentences() {
+            writeln!(out, "{}", terminal::wrapped(&sentence))?;
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let (node, gain) = self.advice.better();
+        json!({
+            "pid": self.args.pid,
+            "nic_node": self.advice.nic,
+            "memory_bytes": self.sample.memory,
+            "threads": self.sample.threads,
+            "reads": self.reads.0,
+            "reads_counted": self.reads.1,
+            "model": self.args.preset.to_string(),
+            "near_per_s": self.advice.near,
+            "far_per_s": self.advice.far,
+            "node": node,
+            "gain": gain,
+            "move_to": self.advice.wanted(self.sample),
+        })
+    }
+
+    /// Returns the evidence and the advice.
+    fn sentences(&self) -> Vec<String> {
+        let (args, sample, advice) = (self.args, self.sample, self.advice);
+        let (reads, counted) = self.reads;
+        let mut pattern = format!(
+            "Peers: {:.0} % READs of {} ({}), {} clients with {} outstanding",
+            100.0 * reads,
+            args.size,
+            if counted {
+                "counted by the device"
+            } else {
+                "assumed"
+            },
+            args.clients,
+            args.outstanding
+        );
+        if args.workers > 0 {
+            pattern += &format!(
+                ", {} threads of the program on the same words",
+                args.workers
+            );
+        }
+        let per_s = |rate: f64| {
+            let rate = MessageRate::over(rate.round() as u64, Span::from_secs(1));
+            rate.map_or_else(String::new, |rate| rate.to_string())
+        };
+        let evidence = format!(
+            "{pattern}. model:{} predicts {} with the memory on the NIC's node and {} with it on another one.",
+            args.preset,
+            per_s(advice.near),
+            per_s(advice.far)
+        );
+        let (node, gain) = advice.better();
+        let (home, share) = sample.home();
+        let there = format!("{:.0} % of it is on node {home}", 100.0 * share);
+        let percent = format!("{:.1} %", 100.0 * gain);
+        let advised = match advice.wanted(sample) {
+            Some(to) => format!(
+                "The accessible memory should be on node {to}: remote requests gain {percent} ({there})."
+            ),
+            None if gain < advice.least_gain => format!(
+                "The node makes no difference worth moving: node {node} gains {percent}, less than --gain {} % ({there}).",
+                args.gain
+            ),
+            None => format!(
+                "The accessible memory is where it should be, on node {home}: on the other side of the interconnect remote requests lose {percent}."
+            ),
+        };
+        let apart: u32 = sample
+            .threads
+            .iter()
+            .filter(|(at, _)| **at != node)
+            .map(|(_, n)| *n)
+            .sum();
+        let all: u32 = sample.threads.values().sum();
+        let price = match apart {
+            0 => format!("Nothing is lost: all {all} threads of the program ran on node {node}."),
+            _ => format!(
+                "What it costs: {apart} of {all} threads ran on other nodes than {node}, from where they access it over the interconnect; the model has no price for that, so compare the program before and after."
+            ),
+        };
+        vec![evidence, advised, price]
+    }
+}
+
+pub(super) fn report_moved(args: &PlacementArgs, moved: Moved, node: u32) -> io::Result<()> {
+    let mut out = terminal::stdout();
+    if args.format == Format::Json {
+        let Moved {
+            there,
+            busy,
+            shared,
+            failed,
+        } = moved;
+        return writeln!(
+            out,
+            "{}",
+            json!({ "pid": args.pid, "moved_to": node, "pages": there, "pinned": busy, "shared": shared, "failed": failed })
+        );
+    }
+    let mut text = format!("{} pages are on node {node} now", moved.there);
+    for (count, why) in [
+        (moved.busy, "stayed: pinned by hardware or in use"),
+        (
+            moved.shared,
+            "stayed: other processes have mapped them, too",
+        ),
+        (moved.failed, "could not be moved"),
+    ] {
+        if count > 0 {
+            text += &format!("; {count} {why}");
+        }
+    }
+    writeln!(out, "{}", terminal::wrapped(&(text + ".")))
+}

@@ -1,0 +1,255 @@
+//! Latency and bandwidth of memory and of cache lines between NUMA nodes, measured on this machine.
+
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use adverb_units::{Bytes, Span};
+use adverb_verbs::PlacementError;
+
+use crate::load::XorShift;
+use crate::memory::available_memory;
+use crate::{clock, numa, pin, usable_cores};
+
+/// A cache line, in words of 8 B.
+type Line = [u64; 8];
+/// Repetitions, of which the fastest counts: the others were disturbed.
+const REPETITIONS: usize = 5;
+/// Steps of a chain of loads.
+const STEPS: usize = 1 << 18;
+/// Round trips of a line.
+const ROUNDS: u64 = 20_000;
+/// Size of the last-level cache if the kernel does not report it.
+const USUAL_CACHE: Bytes = Bytes::mib(16);
+
+/// Sizes of the arrays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrays {
+    /// One that the last-level cache holds.
+    pub cached: Bytes,
+    /// One that is larger than it.
+    pub large: Bytes,
+}
+
+impl Arrays {
+    /// Returns a quarter and four times of the last-level cache, as far as there is memory.
+    pub fn of_this_machine() -> Self {
+        let core = usable_cores().first().copied().unwrap_or_default();
+        let path = format!("/sys/devices/system/cpu/cpu{core}/cache/index3/size");
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let cache = text.trim().parse().unwrap_or(USUAL_CACHE);
+        let most = available_memory().map_or(u64::MAX, |bytes| bytes.get() / 4);
+        Arrays {
+            cached: Bytes::new(cache.get() / 4),
+            large: Bytes::new((cache.get() * 4).clamp(64 << 20, 512 << 20).min(most)),
+        }
+    }
+}
+
+/// Accesses of a CPU of one node to memory and caches of one node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MemoryTimes {
+    /// Latency of dependent loads at random places of the cached array, in ns.
+    pub cached_ns: f64,
+    /// The same of the large array.
+    pub large_ns: f64,
+    /// Sequential reading of the large array by one thread, in bytes per second.
+    pub read_bytes_per_s: f64,
+    /// Half of the round trip of a cache line between two CPUs of these nodes, in ns; `None` if there are no two CPUs.
+    pub line_ns: Option<f64>,
+}
+
+/// Measures CPUs of node `cpus` with memory of node `memory`.
+///
+/// # Errors
+/// This process may use no CPU of a node, memory cannot be allocated there, or a thread cannot be started.
+pub fn memory_times(
+    (cpus, memory): (u32, u32),
+    arrays: Arrays,
+) -> Result<MemoryTimes, PlacementError> {
+    let core = cores_of(cpus)?[0];
+    let other = cores_of(memory)?.into_iter().find(|other| *other != core);
+    let is_only_node = numa::nodes().len() == 1;
+    let measure = || {
+        pin(core).map_err(|error| refused(core, &error))?;
+        if !is_only_node {
+            numa::bind_memory(memory)?;
+        }
+        let (cached_ns, _) = times(arrays.cached);
+        let (large_ns, read_bytes_per_s) = times(arrays.large);
+        Ok(MemoryTimes {
+            cached_ns,
+            large_ns,
+            read_bytes_per_s,
+            line_ns: None,
+        })
+    };
+    let measured = thread::scope(|scope| scope.spawn(measure).join());
+    let measured = measured.expect("the measuring thread does not panic")?;
+    let line_ns = other.map(|other| line_ns(core, other)).transpose()?;
+    Ok(MemoryTimes {
+        line_ns,
+        ..measured
+    })
+}
+
+fn refused(core: u32, error: &std::io::Error) -> PlacementError {
+    PlacementError(format!("cannot run on CPU {core}: {error}"))
+}
+
+/// Returns the CPUs of a node that this process may use, at least one.
+fn cores_of(node: u32) -> Result<Vec<u32>, PlacementError> {
+    let nodes = numa::nodes();
+    if !nodes.contains(&node) {
+        return Err(PlacementError(format!("NUMA node {node} does not exist")));
+    }
+    let mut usable = usable_cores();
+    if nodes.len() > 1 {
+        let cpus = numa::cpus(node);
+        usable.retain(|core| cpus.contains(core));
+    }
+    match usable.is_empty() {
+        false => Ok(usable),
+        true => Err(PlacementError(format!(
+            "NUMA node {node} has no CPU that this process may use"
+        ))),
+    }
+}
+
+/// Returns the latency of dependent loads from an array, in ns, and the bytes per second of reading it in order.
+fn times(bytes: Bytes) -> (f64, f64) {
+    let lines = (bytes.as_usize() / size_of::<Line>()).max(2);
+    let array = chain(lines);
+    let steps = STEPS.max(lines.min(1 << 21));
+    let mut at = 0;
+    let latency = fastest(|| {
+        for _ in 0..steps {
+            at = array[at][0] as usize;
+        }
+        std::hint::black_box(at);
+    });
+    let reading = fastest(|| {
+        let mut sums = [0u64; 8];
+        for line in &array {
+            for (sum, word) in sums.iter_mut().zip(line) {
+                *sum = sum.wrapping_add(*word);
+            }
+        }
+        std::hint::black_box(sums);
+    });
+    let read = (lines * size_of::<Line>()) as f64;
+    (
+        latency.as_ns_f64() / steps as f64,
+        read / reading.as_secs_f64(),
+    )
+}
+
+/// Returns lines of which each has the number of the next one, in one cycle of random order (Sattolo's algorithm).
+fn chain(lines: usize) -> Vec<Line> {
+    let mut random = XorShift::new(lines as u64);
+    let mut chain: Vec<Line> = (0..lines as u64).map(|line| [line; 8]).collect();
+    for last in (1..lines).rev() {
+        let other = ((u128::from(random.next()) * last as u128) >> 64) as usize;
+        chain.swap(last, other);
+    }
+    chain
+}
+
+fn fastest(mut body: impl FnMut()) -> Span {
+    let times = (0..REPETITIONS).map(|_| {
+        let begun = clock::now();
+        body();
+        clock::now() - begun
+    });
+    times.min().unwrap_or_default()
+}
+
+/// Returns half of the round trip of a line between two CPUs, in ns.
+fn line_ns(one: u32, other: u32) -> Result<f64, PlacementError> {
+    let word = AtomicU64::new(0);
+    let answer = || {
+        pin(other).map_err(|error| refused(other, &error))?;
+        for round in 0..ROUNDS * REPETITIONS as u64 {
+            wait_for(&word, 2 * round + 1);
+            word.store(2 * round + 2, Ordering::Release);
+        }
+        Ok(())
+    };
+    let ask = || {
+        pin(one).map_err(|error| refused(one, &error))?;
+        let mut round = 0;
+        Ok(fastest(|| {
+            for _ in 0..ROUNDS {
+                word.store(2 * round + 1, Ordering::Release);
+                wait_for(&word, 2 * round + 2);
+                round += 1;
+            }
+        }))
+    };
+    // A CPU that cannot be used is refused before the other thread waits for it.
+    let usable = usable_cores();
+    for core in [one, other] {
+        if !usable.contains(&core) {
+            return Err(PlacementError(format!("CPU {core} is not usable here")));
+        }
+    }
+    let (asked, answered): (Result<Span, PlacementError>, Result<(), PlacementError>) =
+        thread::scope(|scope| {
+            let answering = scope.spawn(answer);
+            let asked = scope.spawn(ask).join();
+            let joined = "the threads do not panic";
+            (asked.expect(joined), answering.join().expect(joined))
+        });
+    answered?;
+    Ok(asked?.as_ns_f64() / (2 * ROUNDS) as f64)
+}
+
+fn wait_for(word: &AtomicU64, value: u64) {
+    while word.load(Ordering::Acquire) != value {
+        std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_visits_every_line_once() {
+        for lines in [2, 3, 100, 1000] {
+            let chain = chain(lines);
+            let (mut at, mut visited) = (0, 0);
+            loop {
+                at = chain[at][0] as usize;
+                visited += 1;
+                if at == 0 {
+                    break;
+                }
+            }
+            assert_eq!(visited, lines);
+        }
+    }
+
+    #[test]
+    fn memory_and_lines_take_time() {
+        let node = numa::nodes()[0];
+        let arrays = Arrays {
+            cached: Bytes::kib(256),
+            large: Bytes::mib(4),
+        };
+        match memory_times((node, node), arrays) {
+            Ok(times) => {
+                assert!(times.cached_ns > 0.1 && times.large_ns > 0.1, "{times:?}");
+                assert!(times.read_bytes_per_s > 1e6, "{times:?}");
+                assert_eq!(times.line_ns.is_some(), usable_cores().len() > 1);
+            }
+            Err(error) => eprintln!("NOT RUN: memory latency of a NUMA node: {error}"),
+        }
+    }
+
+    #[test]
+    fn a_node_that_does_not_exist_is_refused() {
+        let refused = memory_times((999, 999), Arrays::of_this_machine());
+        assert_eq!(refused.unwrap_err().0, "NUMA node 999 does not exist");
+    }
+}
