@@ -14,6 +14,7 @@ use crate::objects::ModelContext;
 use crate::preset::{Kind, Preset};
 use crate::station::ModelStation;
 use crate::trace::{Step, Tracer};
+use crate::utilization::Usage;
 use crate::world::fabric::{Fabric, Mailbox};
 
 /// Connected machines with one NIC each, and the roles of one program that run on them.
@@ -206,6 +207,12 @@ impl Cluster {
     /// Virtual time.
     pub fn now(&self) -> Time {
         self.simulation.now()
+    }
+
+    /// Returns what was used of a machine in the measured time; `None` if no role measured.
+    pub fn usage(&self, machine: MachineId) -> Option<Usage> {
+        let shared = self.simulation.shared();
+        shared.with(|fabric, _| fabric.measured.of(machine))
     }
 
     /// The counters of a machine.

@@ -25,6 +25,7 @@ mod resource;
 mod station;
 mod streams;
 pub mod trace;
+mod utilization;
 mod world;
 
 pub use cluster::Cluster;
@@ -38,3 +39,4 @@ pub use objects::{
 pub use preset::{Driver, EntryProblem, Kind, Preset, PresetError, Support, names};
 pub use station::ModelStation;
 pub use streams::{ModelListener, ModelStream};
+pub use utilization::{MMIO, Usage, Utilization};

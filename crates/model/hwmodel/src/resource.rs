@@ -6,6 +6,8 @@ use adverb_units::{Span, Time};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Server {
     free: Time,
+    /// How long all services took together.
+    busy: Span,
 }
 
 impl Server {
@@ -13,6 +15,7 @@ impl Server {
     #[inline]
     pub(crate) fn begin(&mut self, at: Time, span: Span) -> Time {
         let start = at.max(self.free);
+        self.busy += span;
         self.free = start + span;
         start
     }
@@ -20,6 +23,11 @@ impl Server {
     #[inline]
     pub(crate) fn free(&self) -> Time {
         self.free
+    }
+
+    /// Returns how long all services took together.
+    pub(crate) fn busy(&self) -> Span {
+        self.busy
     }
 
     /// As [`Server::begin`], but returns when the service ends.

@@ -215,7 +215,11 @@ impl Station for ModelStation<'_> {
         0
     }
 
+    /// Programs call this when their measured time begins and when it ends.
     fn cpu(&self) -> CpuTime {
+        let at = (self.id, self.role.now());
+        self.role
+            .with(|fabric, _| fabric.measured.look(at, &fabric.machines));
         let all = self.role.now() - self.began;
         let system = self.system.get();
         CpuTime {
@@ -362,14 +366,18 @@ impl Station for ModelStation<'_> {
     }
 
     fn account(&self, work: Work) {
+        let machine = self.context.machine();
+        let span = self.core.time(work) + self.stalls(work);
+        self.role
+            .with(|fabric, _| fabric.machines[machine].worked += span);
         let Work::Atomic { word } = work else {
-            self.role.busy(self.core.time(work) + self.stalls(work));
+            self.role.busy(span);
             return;
         };
         // Cores must request the line in the order of their clocks.
         self.role.sync();
         let now = self.role.now();
-        let (machine, core) = (self.context.machine(), self.id.0);
+        let core = self.id.0;
         let end = self
             .role
             .with(|fabric, _| fabric.machines[machine].words.atomic(word, core, now));

@@ -35,6 +35,7 @@ mod text;
 mod unmodified;
 mod virtual_time;
 
+pub use adverb_hwmodel::{MMIO, Usage as HardwareUsage};
 pub use adverb_ibverbs::GidChoice;
 pub use agent::{AgentOptions, Until, serve};
 pub use ahead::{Stop, in_order};

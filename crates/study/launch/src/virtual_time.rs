@@ -93,9 +93,12 @@ impl Hardware {
             details: Vec::new(),
             cpu: CpuTime::default(),
         };
+        let usage = machines.iter();
+        let usage = usage.filter_map(|machine| Some((machine.0, cluster.usage(*machine)?)));
         Some(Run {
             reports: run.reports(),
             roles: roles.iter().map(role_run).collect(),
+            usage: usage.collect(),
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use adverb_host::now_rfc3339;
-use adverb_launch::{DeviceInfo, Interrupt, RunError, Usage, VirtualLimits};
+use adverb_launch::{DeviceInfo, HardwareUsage, Interrupt, MMIO, RunError, Usage, VirtualLimits};
 use adverb_patterns::Job;
 use adverb_results::{Outcome, Record, SCHEMA, Values};
 use adverb_units::Span;
@@ -74,6 +74,41 @@ pub(crate) fn of_path(path: &PathOptions) -> Values {
     asked
 }
 
+/// Returns what was used of modelled machines: the busiest resource of all, which limits the rate of a closed loop, and of
+/// machine 0 the share of the measured time of each resource, and lines over PCIe for each request. Empty for real
+/// devices, where it is not known.
+fn of_hardware(all: &[(u32, HardwareUsage)], requests_per_s: Option<f64>) -> Values {
+    let percent = |share: f64| (1000.0 * share).round() / 10.0;
+    let each = all.iter().flat_map(|(host, usage)| {
+        let limits = usage.utilization.iter().filter(|of| of.resource != MMIO);
+        limits.map(move |of| (host, of))
+    });
+    let Some((host, busiest)) = each.max_by(|a, b| a.1.share.total_cmp(&b.1.share)) else {
+        return Values::new();
+    };
+    let first = all.iter().find(|(host, _)| *host == 0);
+    let utilization = first.map(|(_, usage)| {
+        let all = usage.utilization.iter();
+        let all = all.map(|of| (of.resource.to_owned(), percent(of.share).into()));
+        Value::Object(all.collect())
+    });
+    let pcie = first.zip(requests_per_s).map(|((_, usage), rate)| {
+        let all = usage.pcie_lines_per_s.iter();
+        let all = all.map(|(name, lines)| ((*name).to_owned(), (lines / rate).into()));
+        Value::Object(all.collect())
+    });
+    let metrics = json!({
+        "busiest": {
+            "resource": busiest.resource,
+            "host": format!("machine {host}"),
+            "percent": percent(busiest.share),
+        },
+        "utilization_percent": utilization,
+        "pcie_lines_per_request": pcie,
+    });
+    metrics.as_object().cloned().unwrap_or_default()
+}
+
 /// Runs points and makes their records.
 pub struct JobRecorder {
     backend: Backend,
@@ -131,7 +166,10 @@ impl JobRecorder {
             true => Usage(failure.reason).into(),
             false => anyhow!(failure.reason),
         })?;
-        let outcome = cell.job.outcome(&reports)?;
+        let mut outcome = cell.job.outcome(&reports)?;
+        let rate = outcome.metrics.get("requests_per_s");
+        let rate = rate.and_then(Value::as_f64);
+        outcome.metrics.extend(of_hardware(&run.usage, rate));
         let device = &self.info.reference;
         let roles =
             run.roles

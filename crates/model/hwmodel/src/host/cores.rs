@@ -83,6 +83,12 @@ impl Words {
         }
     }
 
+    /// Returns how long the busiest line was being moved or changed.
+    pub(crate) fn busy(&self) -> Span {
+        let lines = self.lines.values().map(|line| line.turns.busy());
+        lines.max().unwrap_or_default()
+    }
+
     /// Executes an atomic instruction of `core` at `at`; returns when it is complete.
     ///
     /// The line moves from core to core in the order of their requests. A core that still owns it need not

@@ -51,6 +51,8 @@ pub(crate) struct Pcie {
     up_debt: Span,
     down_debt: Span,
     tags: Slots,
+    /// How long reads held a tag, except while they waited for the link.
+    tagged: Span,
     byte: ByteTime,
     overhead: Overhead,
     max_payload: u64,
@@ -98,6 +100,7 @@ impl Pcie {
             up_debt: Span::ZERO,
             down_debt: Span::ZERO,
             tags: Slots::new(params.read_tags as usize),
+            tagged: Span::ZERO,
             byte: ByteTime::of_rate(bandwidth),
             overhead,
             max_payload: params.max_payload_bytes.get().into(),
@@ -166,6 +169,19 @@ impl Pcie {
         self.up.serve(until, Span::ZERO);
     }
 
+    /// Returns how long each direction of the link, and a tag on average, was in use.
+    pub(crate) fn busy(&self) -> [(&'static str, Span); 4] {
+        [
+            ("PCIe, NIC to memory", self.up.busy()),
+            ("PCIe, memory to NIC", self.down.busy()),
+            ("PCIe, CPU to NIC", self.mmio.busy()),
+            (
+                "PCIe reads in flight",
+                self.tagged / self.tags.count() as u64,
+            ),
+        ]
+    }
+
     /// Returns when a write that is requested at `at` may begin: the NIC is ahead of memory by no more than
     /// what is on the link.
     #[inline]
@@ -190,6 +206,7 @@ impl Pcie {
         let round_trip = request + self.one_way * 2 + latency;
         let way = delay + round_trip;
         self.tags.occupy(begin + wire + round_trip);
+        self.tagged += wire + round_trip;
         let arrival = Arrival {
             first: begin + self.byte.of(head) + way,
             last: begin + wire + way,

@@ -57,6 +57,9 @@ pub(crate) struct Machine {
     pub(crate) root: Root,
     /// Number of roles that occupy cores, and of threads of the load.
     roles: u32,
+    /// CPU time of all roles, except for polls that find nothing; and its part that wrote to the NIC.
+    pub(crate) worked: Span,
+    pub(crate) rang: Span,
     pub(crate) words: Words,
     /// Queue pairs by number.
     pub(crate) numbers: Vec<QpIndex>,
@@ -96,6 +99,8 @@ impl Machine {
             placement,
             root,
             roles: 0,
+            worked: Span::ZERO,
+            rang: Span::ZERO,
             words: Words::new(p),
             numbers: Vec::new(),
             handles: Vec::new(),
@@ -151,6 +156,14 @@ impl Machine {
         let began = clock.now();
         clock.busy(span);
         self.trace.note(kind, began, clock.now());
+        if !matches!(kind, StepKind::Look | StepKind::Sleep) {
+            self.worked += clock.now() - began;
+        }
+    }
+
+    /// Returns the number of roles that occupy cores, and of threads of the load.
+    pub(crate) fn roles(&self) -> u32 {
+        self.roles
     }
 
     pub(crate) fn gid(&self) -> Gid {

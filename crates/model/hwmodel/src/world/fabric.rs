@@ -13,6 +13,7 @@ use crate::machine::Machine;
 use crate::nic::completion::{Channel, Cq};
 use crate::nic::queue_pair::Qp;
 use crate::nic::shared_receive::{PendingEvent, Srq};
+use crate::utilization::Measured;
 use crate::world::message::Messages;
 
 /// The future events, with the time and the clock of the running role.
@@ -88,6 +89,8 @@ pub(crate) struct Fabric {
     /// Ends of TCP connections; the two of a connection are adjacent.
     pub(crate) ends: Vec<End>,
     pub(crate) listeners: Vec<Listener>,
+    /// The measured time, for utilizations.
+    pub(crate) measured: Measured,
     /// Out-of-band messages, by receiving role.
     pub(crate) mail: Vec<Mailbox>,
 }

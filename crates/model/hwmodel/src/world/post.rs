@@ -238,6 +238,8 @@ impl Fabric {
         };
         let host = &mut self.machines[machine_index];
         let written = events.clock.now();
+        host.rang += written - began;
+        host.worked += written - began;
         let at = written + host.pcie.way();
         host.trace.note(kind, began, written);
         host.pcie.trace.note(StepKind::MmioWay, written, at);

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use adverb_host::usable_cores;
+use adverb_hwmodel::Usage as HardwareUsage;
 use adverb_results::DeviceRef;
 use adverb_units::CpuTime;
 use adverb_verbs::{Counters, RoleId};
@@ -51,6 +52,8 @@ pub struct Run<R> {
     pub reports: Result<Vec<R>, Failure>,
     /// Where the roles ran.
     pub roles: Vec<RoleRun>,
+    /// What was used of each host in the measured time, if the hosts are modelled; otherwise empty.
+    pub usage: Vec<(u32, HardwareUsage)>,
 }
 
 /// Why a run failed.

@@ -179,6 +179,7 @@ impl Watch<'_> {
                 .zip(hosts.iter().zip(ends))
                 .map(role_run)
                 .collect(),
+            usage: Vec::new(),
         }
     }
 }

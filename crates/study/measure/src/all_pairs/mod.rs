@@ -152,5 +152,6 @@ fn not_begun(reason: String) -> Run<Option<CellResult>> {
     Run {
         reports: Err(Failure { reason, is_usage }),
         roles: Vec::new(),
+        usage: Vec::new(),
     }
 }
