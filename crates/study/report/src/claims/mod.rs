@@ -65,6 +65,9 @@ pub struct Claim {
     /// Where else it was found, if the study's text was not at hand.
     #[serde(default)]
     pub found: Option<String>,
+    /// Preset of the model that represents its hardware, if it is not the study's.
+    #[serde(default)]
+    pub testbed: Option<String>,
     /// What it is about, as far as not every device has it.
     #[serde(default)]
     pub about: Vec<Aspect>,
@@ -328,7 +331,10 @@ pub fn assess<'l>(
             ledger,
             device: device.clone(),
             judgements: claims
-                .map(|claim| judge(claim, &ledger.testbed, &evidence))
+                .map(|claim| {
+                    let testbed = claim.testbed.as_ref().unwrap_or(&ledger.testbed);
+                    judge(claim, testbed, &evidence)
+                })
                 .collect(),
         }
     });

@@ -100,7 +100,9 @@ fn on_line(point: &PublishedPoint, spec: &PanelSpec) -> Option<Point> {
         ),
         X::Buffers => (params.buffers.into(), format::buffers(params.buffers)),
         // No such values were published.
-        X::Loss | X::Queue | X::Percentile | X::Parameter | X::Time | X::Count => return None,
+        X::Loss | X::Queue | X::Percentile | X::Parameter | X::Time | X::Count | X::Bars => {
+            return None;
+        }
     };
     mark(point, spec.y, (x as f64, &place))
 }

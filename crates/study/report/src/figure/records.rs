@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use adverb_results::{DeviceKind, Outcome, Record};
+use adverb_results::{DeviceKind, DeviceRef, Outcome, Record};
 
 use super::{
-    Body, Extent, Figure, FigureSpec, Lines, Origin, Panel, Point, RecordPanel, RecordTable,
+    Bar, Body, Extent, Figure, FigureSpec, Lines, Origin, Panel, Point, RecordPanel, RecordTable,
     Series, X, by_order,
 };
 use crate::format;
@@ -21,8 +21,11 @@ pub(super) fn build(
     let measured: Vec<&Record> = of_figure.iter().copied().filter(|r| r.is_ok()).collect();
     let devices: BTreeSet<_> = measured.iter().map(|record| &record.device).collect();
     let several = devices.len() > 1;
-    let lines = panels.iter().map(|panel| lines(panel, &measured, several));
-    let mut panels: Vec<Panel> = lines.flatten().collect();
+    let drawn = panels.iter().map(|panel| match panel.x.0 {
+        X::Bars => bars(panel, &measured, several),
+        _ => lines(panel, &measured, several),
+    });
+    let mut panels: Vec<Panel> = drawn.flatten().collect();
     if let Some(table) = table.filter(|_| !measured.is_empty()) {
         panels.push(Panel {
             device: None,
@@ -41,6 +44,54 @@ pub(super) fn build(
     }
 }
 
+/// Bars in the order of the records, those of one device together.
+fn bars(spec: &RecordPanel, records: &[&Record], several: bool) -> Option<Panel> {
+    let is_newest = |(place, record): &(usize, &&Record)| {
+        let is_same = |other: &&Record| other.cell == record.cell && other.device == record.device;
+        !records[place + 1..].iter().any(is_same)
+    };
+    let newest = records.iter().enumerate().filter(is_newest);
+    let shown = newest.map(|(_, record)| record);
+    let shown = shown.filter(|record| (spec.shows)(record));
+    let mut shown: Vec<(&&Record, Point)> = shown
+        .filter_map(|record| Some((record, point(spec, record)?)))
+        .collect();
+    let mut devices: Vec<&DeviceRef> = Vec::new();
+    for (record, _) in &shown {
+        if !devices.contains(&&record.device) {
+            devices.push(&record.device);
+        }
+    }
+    let place = |record: &Record| devices.iter().position(|own| **own == record.device);
+    shown.sort_by_key(|(record, _)| place(record));
+    let bars: Vec<Bar> = shown
+        .into_iter()
+        .map(|(record, value)| Bar {
+            name: label(spec, record, several),
+            style: by_order(place(record).unwrap_or_default()),
+            value,
+            published: Vec::new(),
+        })
+        .collect();
+    (!bars.is_empty()).then(|| Panel {
+        device: None,
+        title: spec.title.to_owned(),
+        body: Body::Bars {
+            quantity: spec.y.1,
+            bars,
+        },
+    })
+}
+
+/// Returns the name of a record's series, after its device if there are several.
+fn label(spec: &RecordPanel, record: &Record, several: bool) -> String {
+    let label = (spec.series)(record);
+    match several {
+        true => format!("{}: {label}", record.device),
+        false => label,
+    }
+}
+
 fn lines(spec: &RecordPanel, records: &[&Record], several: bool) -> Option<Panel> {
     let (axis, _, name) = spec.x;
     let mut series: Vec<Series> = Vec::new();
@@ -48,10 +99,7 @@ fn lines(spec: &RecordPanel, records: &[&Record], several: bool) -> Option<Panel
         let Some(point) = point(spec, record) else {
             continue;
         };
-        let mut label = (spec.series)(record);
-        if several {
-            label = format!("{}: {label}", record.device);
-        }
+        let label = label(spec, record, several);
         match series.iter_mut().find(|series| series.name == label) {
             Some(series) => {
                 series.points.retain(|other| other.x != point.x);
@@ -89,6 +137,7 @@ fn point(spec: &RecordPanel, record: &Record) -> Option<Point> {
     let place = match axis {
         X::Time => format::time(x),
         X::Size => format::size(x as u64),
+        X::Bars => (spec.series)(record),
         _ => x.to_string(),
     };
     let predicted = match record.device.kind {

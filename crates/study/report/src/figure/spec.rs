@@ -83,6 +83,8 @@ pub enum X {
     Time,
     /// A parameter that is a number of things, from 0.
     Count,
+    /// None: a panel over records of any program then has a bar for each record, with the name of its series.
+    Bars,
 }
 
 /// One panel: which records, over what, how they are divided into series.

@@ -123,5 +123,5 @@ fn description(title: &str, quantity: Quantity, bars: &[Bar]) -> String {
         format!("{}: {}{marks}", bar.name, quantity.show(bar.value.y))
     };
     let rows: Vec<String> = bars.iter().map(row).collect();
-    format!("{title}, smallest first. {}", rows.join("; "))
+    format!("{title}. {}", rows.join("; "))
 }

@@ -100,7 +100,7 @@ fn x_name(axis: X) -> &'static str {
         X::Loss => "share of packets lost",
         X::Queue => "packets that the path queues",
         X::Percentile => "percentile of messages",
-        X::Parameter => "value",
+        X::Parameter | X::Bars => "value",
         X::Time => "time",
         X::Count => "number",
     }

@@ -70,7 +70,7 @@ impl Scale {
     ) -> Self {
         let kind = match axis {
             X::Size => Kind::Log2 { sizes: true },
-            X::Buffers | X::Queue | X::Parameter => Kind::Log2 { sizes: false },
+            X::Buffers | X::Queue | X::Parameter | X::Bars => Kind::Log2 { sizes: false },
             X::Loss => Kind::Loss,
             X::Time => Kind::Linear {
                 quantity: Quantity::Latency,
