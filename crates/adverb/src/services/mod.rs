@@ -21,7 +21,6 @@ use adverb_patterns::{
 use adverb_units::{Bytes, Span};
 use adverb_verbs::Level;
 use adverb_workload::pattern::Timing;
-use serde_json::{Value, json};
 
 use crate::args::{
     ClientArgs, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs, SequencerBy, ServerArgs,
@@ -39,7 +38,7 @@ use start::{measure, schedule};
 pub(crate) use store::{serve_store, store};
 pub(crate) use sync::sync;
 pub(crate) use wan::{fetch, interference, overlap, rendezvous};
-use words::{counted, with_common, word, words};
+use words::{counted, words};
 
 /// Maximum size of values and records in bytes.
 const MAX_VALUE: u64 = 4096;
@@ -57,18 +56,17 @@ pub(crate) fn kv(points: &[KvArgs]) -> anyhow::Result<()> {
 }
 
 fn sequencer_cell(args: &SequencerArgs) -> anyhow::Result<JobCell> {
-    let (name, clients) = ("sequencer", &args.clients);
-    let params = json!({ "by": word(&args.by) });
+    let clients = &args.clients;
     let request_by = match args.by {
         SequencerBy::Rpc => RequestBy::Write,
         SequencerBy::RpcImm => RequestBy::HeaderOnly,
         SequencerBy::Atomics => {
             passive(&args.server, "--by rpc")?;
-            return onesided(name, params, Remote::Counter, args.server.posting, clients);
+            return onesided(Remote::Counter, args.server.posting, clients);
         }
     };
     let service = Service::Sequencer(request_by);
-    served(name, params, service, &args.server, clients)
+    served(service, &args.server, clients)
 }
 
 fn kv_cell(args: &KvArgs) -> anyhow::Result<JobCell> {
@@ -77,10 +75,7 @@ fn kv_cell(args: &KvArgs) -> anyhow::Result<JobCell> {
         return Err(Usage(format!("--value {given}: expected 1 B to {max}")).into());
     }
     let value = args.value.get() as u32;
-    let (name, clients) = ("kv", &args.clients);
-    let mut params = json!({
-        "by": word(&args.by), "value_bytes": value, "put_ratio": args.put, "items": args.items,
-    });
+    let clients = &args.clients;
     match args.by {
         KvBy::Rpc => {
             check_by_rpc(args)?;
@@ -90,7 +85,7 @@ fn kv_cell(args: &KvArgs) -> anyhow::Result<JobCell> {
                 value,
                 put_ratio: args.put,
             });
-            served(name, params, service, &args.server, clients)
+            served(service, &args.server, clients)
         }
         KvBy::Memory => {
             let puts = puts(args, value)?;
@@ -104,8 +99,6 @@ fn kv_cell(args: &KvArgs) -> anyhow::Result<JobCell> {
             let each = u64::from(clients.outstanding) * u64::from(args.server.posting.qps);
             let buffers = [each, clients.clients.into(), value.into()];
             check_memory("these records", &buffers)?;
-            params["reads"] = reads.into();
-            params["puts"] = word(&args.puts.unwrap_or(KvPuts::Lock)).into();
             let remote = Remote::Items(Items {
                 items: args.items,
                 records: vec![value; reads as usize],
@@ -113,7 +106,7 @@ fn kv_cell(args: &KvArgs) -> anyhow::Result<JobCell> {
                 put_ratio: args.put,
                 puts,
             });
-            onesided(name, params, remote, args.server.posting, clients)
+            onesided(remote, args.server.posting, clients)
         }
     }
 }
@@ -139,13 +132,7 @@ fn puts(args: &KvArgs, value: u32) -> anyhow::Result<Puts> {
 }
 
 /// Returns a cell for a service of server cores.
-fn served(
-    name: &'static str,
-    mut params: Value,
-    service: Service,
-    server: &ServerArgs,
-    clients: &ClientArgs,
-) -> anyhow::Result<JobCell> {
+fn served(service: Service, server: &ServerArgs, clients: &ClientArgs) -> anyhow::Result<JobCell> {
     check_counts(clients, server.posting)?;
     check_cores(server.cores, clients.clients)?;
     if let Service::Store(store) = service {
@@ -178,9 +165,7 @@ fn served(
         },
         path: clients.on.path.options()?,
     };
-    params["server_cores"] = server.cores.into();
-    params["offered_per_s"] = server.rate.into();
-    let params = with_common(params, posting, server.posting.qps, clients);
+    let (name, params) = rpc.parameters(server.rate);
     let server_cores = counted(server.cores, "server core");
     let title = words(posting, server.posting.qps, clients);
     let way = match service {
@@ -193,13 +178,7 @@ fn served(
 }
 
 /// Returns a cell for a service in memory that clients access with one-sided operations.
-fn onesided(
-    name: &'static str,
-    params: Value,
-    remote: Remote,
-    posts: PostingArgs,
-    clients: &ClientArgs,
-) -> anyhow::Result<JobCell> {
+fn onesided(remote: Remote, posts: PostingArgs, clients: &ClientArgs) -> anyhow::Result<JobCell> {
     check_counts(clients, posts)?;
     let posting = posting(posts, clients.outstanding, AS_OUTSTANDING)?;
     let program = OneSided {
@@ -216,12 +195,11 @@ fn onesided(
         },
         path: clients.on.path.options()?,
     };
-    let mut params = with_common(params, posting, posts.qps, clients);
+    let (name, params) = program.parameters();
     let mut who = "without a server's CPU".to_owned();
     if let Remote::Items(items) = &program.remote
         && let Puts::Ask { cores, .. } = items.puts
     {
-        params["server_cores"] = cores.into();
         who = format!("PUTs by {}", counted(cores, "server core"));
     }
     let title = format!("{who}, {}", words(posting, posts.qps, clients));

@@ -1,8 +1,7 @@
-//! Parameters of a program with several members, as text and as JSON.
+//! Parameters of a program with several members, as text.
 
 use adverb_patterns::Posting;
 use clap::ValueEnum;
-use serde_json::Value;
 
 use crate::args::ClientArgs;
 
@@ -10,20 +9,6 @@ use crate::args::ClientArgs;
 pub(super) fn word(choice: &impl ValueEnum) -> String {
     let value = choice.to_possible_value();
     value.map_or_else(String::new, |value| value.get_name().to_owned())
-}
-
-pub(super) fn with_common(
-    mut params: Value,
-    posting: Posting,
-    qps: u32,
-    clients: &ClientArgs,
-) -> Value {
-    params["clients"] = clients.clients.into();
-    params["outstanding"] = clients.outstanding.into();
-    params["machines"] = clients.machines().into();
-    params["qps"] = qps.into();
-    params["batch"] = list(posting).into();
-    params
 }
 
 pub(super) fn list(posting: Posting) -> u32 {

@@ -6,6 +6,7 @@ mod job;
 mod loops;
 mod onesided;
 mod outcome;
+mod parameters;
 mod placement;
 pub mod rendezvous;
 mod rpc;
