@@ -34,6 +34,7 @@ Examples:
   adverb study --list                       the studies and their figures
   adverb study --study macarthur --profile paper --device model:mt26428_qdr
   adverb study --study wan --device model:ammasso_gige    RDMA and TCP in a WAN
+  adverb study --study guidelines --device model:connect_ib --only ladder
   adverb study --only fig1,rank-rtt         only the cells of two figures
   adverb study --only loss --device soft@127.0.0.1    what lost packets cost
   adverb study --only path --device model:cx3         what a long path costs
@@ -46,7 +47,8 @@ Examples:
 )]
 pub(crate) struct StudyArgs {
     /// Only the figures of one study: macarthur (MacArthur & Russell, HPCC 2012), russell (tutorial, 2013),
-    /// loss (needs soft@ADDR) or wan (RDMA over IP in a WAN) [default: all but wan]
+    /// path, or one that is only measured if it is named: wan (RDMA over IP in a WAN), numa or guidelines (Kalia et
+    /// al., ATC 2016) [default: macarthur, russell and path]
     #[arg(long, value_name = "STUDY")]
     pub(crate) study: Option<StudyId>,
 
@@ -67,7 +69,8 @@ pub(crate) struct StudyArgs {
 
     /// Only the cells of these figures (fig1) or panels (fig1a), separated by commas
     ///
-    /// --list names the figures. Those that need packet loss run only on soft@ADDR.
+    /// --list names the figures. Those that need packet loss run only on soft@ADDR. Those of wan, numa and guidelines
+    /// need --study.
     #[arg(long, value_name = "FIG,...", value_delimiter = ',')]
     pub(crate) only: Vec<FigureId>,
 

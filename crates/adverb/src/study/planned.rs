@@ -142,7 +142,17 @@ fn that_compare(figures: &[FigureId]) -> Vec<FigureId> {
 /// A figure is not one of the study.
 pub(super) fn asked_figures(args: &StudyArgs) -> Result<Vec<FigureId>, Usage> {
     let Some(study) = args.study else {
-        return Ok(args.only.clone());
+        let mut of_programs = args
+            .only
+            .iter()
+            .filter_map(|id| Some((id, id.of_programs()?)));
+        return match of_programs.next() {
+            Some((figure, study)) => Err(Usage(format!(
+                "--only {figure}: a figure of another study; add --study {}",
+                study.id
+            ))),
+            None => Ok(args.only.clone()),
+        };
     };
     if let Some(figure) = args.only.iter().find(|figure| !study.has(**figure)) {
         let own: Vec<&str> = study.figures().map(FigureId::as_str).collect();

@@ -1,4 +1,4 @@
-//! `adverb study --study wan` and `--study numa`: studies whose cells are programs of several roles.
+//! `adverb study --study wan`, `numa` and `guidelines`: studies whose cells are programs of several roles.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,6 +12,7 @@ use adverb_units::Span;
 use adverb_verbs::NodeChoice;
 
 use super::folder;
+use super::planned::asked_figures;
 use crate::args::{DeviceArgs, Format, OutArgs, StudyArgs, TargetArgs};
 use crate::services::{Setting, measure_as};
 use crate::sink::Table;
@@ -59,24 +60,12 @@ pub(super) fn run(study: &'static ProgramStudy, args: &StudyArgs) -> anyhow::Res
 
 /// Refuses options of the other studies.
 fn refuse(study: &ProgramStudy, args: &StudyArgs) -> Result<(), Usage> {
-    let refused = [
-        (
-            !args.only.is_empty(),
-            "--only",
-            "its figures are measured together",
-        ),
-        (
-            !args.rates.is_empty(),
-            "--rates",
-            "it compares no speeds of links",
-        ),
-    ];
-    match refused.into_iter().find(|(given, ..)| *given) {
-        Some((_, flag, why)) => Err(Usage(format!(
-            "{flag} with --study {}: {why}; leave it out",
+    match args.rates.is_empty() {
+        true => Ok(()),
+        false => Err(Usage(format!(
+            "--rates with --study {}: it compares no speeds of links; leave it out",
             study.id
         ))),
-        None => Ok(()),
     }
 }
 
@@ -90,7 +79,10 @@ fn cells(
     let is_virtual = matches!(device, DeviceChoice::Model(_));
     let abilities = abilities(&device)?;
     let options = args.path.options()?;
+    let asked = asked_figures(args)?;
+    let is_asked = |id: &str| asked.iter().any(|figure| figure.as_str() == id);
     let points = (study.plan)(args.profile.unwrap_or(Profile::Quick), abilities).into_iter();
+    let points = points.filter(|point| point.figures.iter().any(|id| is_asked(id)));
     let cells = points.map(|mut point| {
         let own = *point.job.path();
         let mut path = own.or(options);
@@ -120,15 +112,11 @@ fn cells(
             .iter()
             .any(|cell| cell.figures.iter().any(|id| id == figure))
     };
-    let absent = study.figures.iter().filter(|figure| !shown(figure.id));
+    let wanted = study.figures.iter().filter(|figure| is_asked(figure.id));
+    let absent = wanted.filter(|figure| !shown(figure.id));
     absent.for_each(|figure| terminal::say(&format!("left out: {}", figure.name)));
-    if !abilities.delay && study.id == "wan" {
-        terminal::say("left out: cells with a delay, which this device does not inject");
-    }
-    if !abilities.other_node && study.id == "numa" {
-        terminal::say(&format!(
-            "left out: what depends on NUMA nodes: {device} has no second node, or the node of its NIC is not known"
-        ));
+    if let Some(reason) = (study.left_out)(abilities) {
+        terminal::say(&format!("left out: {reason}"));
     }
     Ok(cells)
 }
@@ -184,13 +172,17 @@ impl Table for Rows {
 
     fn columns(&self) -> Vec<(&'static str, usize)> {
         let shown = self.0.shown.iter().map(|shown| (shown.metric, 12));
-        std::iter::once(("program     ", 12)).chain(shown).collect()
+        let words = self.0.words.iter().map(|(name, width, _)| (*name, *width));
+        let first = std::iter::once(("program     ", 12));
+        first.chain(shown).chain(words).collect()
     }
 
     fn rows(&self, record: &Record) -> Vec<Vec<Option<String>>> {
         let shown = self.0.shown.iter();
         let shown = shown.map(|shown| record.metric(shown.metric).map(|v| shown.quantity.show(v)));
         let program = format!("{:<12}", record.program);
-        vec![std::iter::once(Some(program)).chain(shown).collect()]
+        let words = self.0.words.iter().map(|(.., of)| of(record));
+        let first = std::iter::once(Some(program));
+        vec![first.chain(shown).chain(words).collect()]
     }
 }

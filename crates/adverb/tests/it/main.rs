@@ -10,6 +10,7 @@ mod degen;
 mod docs;
 mod doctor;
 mod earlier;
+mod guidelines;
 mod many_hosts;
 mod mcast;
 mod measure;

@@ -22,7 +22,7 @@ fn unknown_words() {
     assert_snapshot!(usage("ping --op send now"), @"error: unknown argument 'now': see `adverb ping --help`");
     assert_snapshot!(usage("study --profile slow"), @"error: invalid --profile 'slow': expected quick, paper or full");
     assert_snapshot!(usage("study --only fig1,fig9"), @"error: --only: invalid figure 'fig9': choose from fig1, fig2, fig3, fig4, fig5, fig6, table1, fig7, fig8, rank-rtt, rank-cpu, latency, loss, path (a letter names a panel: fig1a)");
-    assert_snapshot!(usage("study --study kalia"), @"error: --study: invalid study 'kalia': choose from macarthur, russell, path, wan, numa");
+    assert_snapshot!(usage("study --study kalia"), @"error: --study: invalid study 'kalia': choose from macarthur, russell, path, wan, numa, guidelines");
     assert_snapshot!(usage("study --study russell --only fig1"), @"error: --only fig1: not a figure of --study russell, which has rank-rtt, rank-cpu, latency");
 }
 

@@ -4,6 +4,7 @@
 //! (`claims.toml`). Adding one adds a folder
 //! and a line in [`EXPERIMENTS`]; see CONTRIBUTING.md. Cells run the programs of [`adverb_workload::pair`].
 
+pub mod guidelines;
 mod ledger;
 mod macarthur_russell;
 mod numa;
@@ -25,7 +26,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 pub use ledger::ledgers;
 use plan::Draft;
 pub use plan::{Limits, Plan, Ports, Profile, Unfilled};
-pub use programs::{Abilities, PROGRAM_STUDIES, Point, ProgramStudy, Shown};
+pub use programs::{Abilities, PROGRAM_STUDIES, Point, ProgramStudy, Shown, Words};
 
 /// All experiments, in the order in which a study runs them and a report shows them.
 pub static EXPERIMENTS: [Experiment; 3] = [
@@ -138,14 +139,23 @@ impl StudyId {
     /// Returns the study's figures, in the order of a report.
     pub fn figures(self) -> impl Iterator<Item = FigureId> {
         let own = EXPERIMENTS.iter().filter(move |own| own.id == self.0);
-        own.flat_map(|own| own.figures)
-            .map(|figure| FigureId(figure.spec.id))
+        let own = own.flat_map(|own| own.figures);
+        let of_programs = self.of_programs().into_iter();
+        let of_programs = of_programs.flat_map(|study| study.figures);
+        own.map(|figure| FigureId(figure.spec.id))
+            .chain(of_programs.map(|spec| FigureId(spec.id)))
     }
 
     /// Returns whether a figure or panel is one of the study.
     pub fn has(self, figure: FigureId) -> bool {
-        self.figures()
-            .any(|own| own.figure().is_named(figure.as_str()))
+        match self.of_programs() {
+            Some(study) => figure.of_programs().is_some_and(|own| own.id == study.id),
+            None => EXPERIMENTS
+                .iter()
+                .filter(|own| own.id == self.0)
+                .flat_map(|own| own.figures)
+                .any(|own| own.is_named(figure.as_str())),
+        }
     }
 }
 
@@ -195,10 +205,16 @@ impl FigureId {
         self.0
     }
 
+    /// Returns the study of programs whose figure it is; `None` if it shows `ping` or `blast`.
+    pub fn of_programs(self) -> Option<&'static ProgramStudy> {
+        let has = |study: &&ProgramStudy| study.figures.iter().any(|spec| spec.id == self.0);
+        PROGRAM_STUDIES.iter().find(has)
+    }
+
     /// Returns the figure.
     ///
     /// # Panics
-    /// Never: only names of figures are made into this type.
+    /// If it is of a study of programs.
     pub fn figure(self) -> &'static Figure {
         let figure = figures().find(|figure| figure.is_named(self.0));
         figure.expect("only names of figures and panels are parsed")
@@ -239,6 +255,8 @@ impl FromStr for FigureId {
             let panels = figure.panels.iter().map(|panel| panel.id);
             std::iter::once(figure.spec.id).chain(panels)
         });
+        let of_programs = PROGRAM_STUDIES.iter().flat_map(|study| study.figures);
+        let ids = ids.chain(of_programs.map(|spec| spec.id));
         let found = ids.into_iter().find(|id| *id == text);
         let text = || ParseFigureIdError {
             text: text.to_owned(),
@@ -261,7 +279,7 @@ mod tests {
         let message = "lan".parse::<StudyId>().unwrap_err().to_string();
         assert_eq!(
             message,
-            "invalid study 'lan': choose from macarthur, russell, path, wan, numa"
+            "invalid study 'lan': choose from macarthur, russell, path, wan, numa, guidelines"
         );
     }
 }

@@ -7,10 +7,10 @@ use adverb_report::{Chapter, FigureSpec};
 use adverb_results::Record;
 use serde_json::Value;
 
-use crate::{Profile, ledger, numa, wan};
+use crate::{Profile, guidelines, ledger, numa, wan};
 
 /// The studies, in the order of a report.
-pub static PROGRAM_STUDIES: [ProgramStudy; 2] = [wan::STUDY, numa::STUDY];
+pub static PROGRAM_STUDIES: [ProgramStudy; 3] = [wan::STUDY, numa::STUDY, guidelines::STUDY];
 
 /// A study of programs of several roles.
 pub struct ProgramStudy {
@@ -24,10 +24,14 @@ pub struct ProgramStudy {
     pub figures: &'static [&'static FigureSpec],
     /// Metrics that its figures show. A record has some of them.
     pub shown: &'static [Shown],
+    /// What else a table says about a record.
+    pub words: &'static [Words],
     /// The claims of the publication, as TOML.
     pub(crate) claims: &'static str,
     /// Returns what records show, device by device.
     pub(crate) sentences: fn(&[Record]) -> Vec<String>,
+    /// Returns what is left out on a device, and why.
+    pub left_out: fn(Abilities) -> Option<&'static str>,
     /// Returns the cells that a device can run.
     pub plan: fn(Profile, Abilities) -> Vec<Point>,
 }
@@ -40,6 +44,9 @@ pub struct Shown {
     /// What it is.
     pub quantity: adverb_report::Quantity,
 }
+
+/// A column of words in a table: its heading, its width, and the words for a record.
+pub type Words = (&'static str, usize, fn(&Record) -> Option<String>);
 
 impl ProgramStudy {
     /// Returns what a report shows of it.
@@ -96,6 +103,19 @@ pub(crate) fn of_each_device(
     records: &[Record],
     all: &[Find],
 ) -> Vec<String> {
+    let devices = of_device(figures, records);
+    let of_each = devices.iter().flat_map(|(device, records)| {
+        let found = all.iter().filter_map(|find| find(records));
+        found.map(move |sentence| format!("On {device}, {sentence}"))
+    });
+    of_each.collect()
+}
+
+/// Returns the measured records of a study's figures, by device.
+pub(crate) fn of_device<'r>(
+    figures: &[&FigureSpec],
+    records: &'r [Record],
+) -> BTreeMap<String, Vec<&'r Record>> {
     let is_own = |id: &String| figures.iter().any(|figure| figure.id == id);
     let own = |record: &&Record| record.is_ok() && record.figures.iter().any(is_own);
     let mut devices: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
@@ -103,11 +123,7 @@ pub(crate) fn of_each_device(
         let of_device = devices.entry(record.device.to_string()).or_default();
         of_device.push(record);
     }
-    let of_each = devices.iter().flat_map(|(device, records)| {
-        let found = all.iter().filter_map(|find| find(records));
-        found.map(move |sentence| format!("On {device}, {sentence}"))
-    });
-    of_each.collect()
+    devices
 }
 
 /// Adds a cell, or its figures to an equal cell.

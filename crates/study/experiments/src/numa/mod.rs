@@ -24,7 +24,12 @@ pub(crate) const STUDY: ProgramStudy = ProgramStudy {
             quantity: Quantity::Latency,
         },
     ],
+    words: &[],
     claims: include_str!("claims.toml"),
     sentences: findings::sentences,
+    left_out: |abilities| {
+        let reason = "what depends on NUMA nodes: this device has no second node, or the node of its NIC is not known";
+        (!abilities.other_node).then_some(reason)
+    },
     plan: plan::plan,
 };

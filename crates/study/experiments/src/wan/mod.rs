@@ -35,8 +35,13 @@ pub(crate) const STUDY: ProgramStudy = ProgramStudy {
         shown("communication_ns.p50", Quantity::RoundTrip),
         shown("latency_ns.p50", Quantity::Latency),
     ],
+    words: &[],
     claims: include_str!("claims.toml"),
     sentences: findings::sentences,
+    left_out: |abilities| {
+        let reason = "cells with a delay, which this device does not inject";
+        (!abilities.delay).then_some(reason)
+    },
     plan: plan::plan,
 };
 

@@ -2,6 +2,7 @@
 
 mod claims;
 mod common;
+mod guidelines;
 mod plan;
 mod published;
 mod report;

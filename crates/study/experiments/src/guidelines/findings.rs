@@ -1,0 +1,329 @@
+//! The study's findings: sentences over its records, for each device, with the records that each follows from.
+
+use std::cell::RefCell;
+
+use adverb_report::format;
+use adverb_results::{DeviceKind, Record};
+
+use super::figures::{ATOMICS, CORES, FIGURES, HERD, KV, OFFERED, by_store};
+use super::ladder::{Step, limit, steps};
+use crate::programs::{of_device, parameter, word};
+
+/// A sentence, and its evidence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What the records show.
+    pub sentence: String,
+    /// The cells of the records that the sentence follows from: it is the same if there are no others.
+    pub evidence: Vec<String>,
+}
+
+/// Rates that differ by less than this factor are called equal.
+const PAYS: f64 = 1.05;
+/// Share of the offered requests that a server has to answer, so that it is called able to.
+const KEEPS_UP: f64 = 0.95;
+
+/// The four guidelines, which are about a NIC.
+const GUIDELINES: [Find; 4] = [contention, mmio, parallelism, dma];
+const OF_ALL_DEVICES: [Find; 5] = [ladder, too_many_cores, offered, store, herd];
+
+/// Whether a record is of hardware or of a model of it.
+fn has_nic(record: &Record) -> bool {
+    match record.device.kind {
+        DeviceKind::Model => true,
+        DeviceKind::Verbs => !record.provenance.has_software_driver(),
+        DeviceKind::Soft | DeviceKind::Tcp => false,
+    }
+}
+
+/// Returns what the records of the study show, device by device.
+pub fn findings(records: &[Record]) -> Vec<Finding> {
+    let of_each = of_device(&FIGURES, records).into_iter();
+    let of_each = of_each.flat_map(|(device, records)| {
+        let guidelines: &[Find] = match records.iter().all(|record| has_nic(record)) {
+            true => &GUIDELINES,
+            false => &[],
+        };
+        let all = guidelines.iter().chain(&OF_ALL_DEVICES);
+        let found = all.filter_map(|find| {
+            let evidence = Evidence {
+                records: &records,
+                used: RefCell::default(),
+            };
+            let sentence = find(&evidence)?;
+            Some(Finding {
+                sentence: format!("On {device}, {sentence}"),
+                evidence: evidence.cells(),
+            })
+        });
+        found.collect::<Vec<_>>()
+    });
+    of_each.collect()
+}
+
+/// Returns the sentences alone.
+pub(super) fn sentences(records: &[Record]) -> Vec<String> {
+    findings(records).into_iter().map(|f| f.sentence).collect()
+}
+
+/// A sentence about the records of one device, if they show it.
+type Find = fn(&Evidence<'_>) -> Option<String>;
+
+/// The records of a device, of which those that a finding uses are its evidence.
+struct Evidence<'r> {
+    records: &'r [&'r Record],
+    used: RefCell<Vec<&'r str>>,
+}
+
+impl<'r> Evidence<'r> {
+    /// Returns all records of a figure that `is` wants; of several records of a cell, the newest.
+    fn all(&self, figure: &str, is: impl Fn(&Record) -> bool) -> Vec<&'r Record> {
+        let mut found: Vec<&Record> = Vec::new();
+        for record in self.records.iter().copied().rev() {
+            let is_shown = record.figures.iter().any(|id| id == figure);
+            if is_shown && is(record) && !found.iter().any(|other| other.cell == record.cell) {
+                found.push(record);
+            }
+        }
+        found.reverse();
+        found.iter().for_each(|record| self.uses(record));
+        found
+    }
+
+    /// Returns a step of the ladder.
+    fn step(&self, step: Step) -> Option<&'r Record> {
+        let all = steps(self.records);
+        let (_, record) = all.into_iter().find(|(own, _)| *own == step)?;
+        self.uses(record);
+        Some(record)
+    }
+
+    fn uses(&self, record: &'r Record) {
+        let mut used = self.used.borrow_mut();
+        if !used.contains(&record.cell.as_str()) {
+            used.push(&record.cell);
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let used = self.used.borrow();
+        used.iter().map(|cell| (*cell).to_owned()).collect()
+    }
+}
+
+fn rate(record: &Record) -> Option<f64> {
+    record.metric("requests_per_s")
+}
+
+/// `from 6.54 M/s to 15.8 M/s (2.42×)`.
+fn change(from: &Record, to: &Record) -> Option<(f64, String)> {
+    let (from, to) = (rate(from)?, rate(to)?);
+    let gain = to / from;
+    let (from, to) = (format::rate(from), format::rate(to));
+    let places = if gain < 0.1 { 4 } else { 2 };
+    Some((gain, format!("from {from} to {to} ({gain:.places$}×)")))
+}
+
+/// Whether a guideline holds, in words.
+fn verdict(gain: f64) -> &'static str {
+    match gain {
+        gain if gain >= PAYS => "pays",
+        gain if gain > 1.0 / PAYS => "changes nothing",
+        _ => "costs",
+    }
+}
+
+/// `; the limit is now the NIC transmit side of the server (98 %)`; empty for a real device.
+fn limited(record: &Record) -> String {
+    limit(record).map_or_else(String::new, |limit| {
+        format!("; the busiest resource is then the {limit}")
+    })
+}
+
+fn ladder(evidence: &Evidence<'_>) -> Option<String> {
+    let (first, last) = (
+        evidence.step(Step::FetchAdd)?,
+        evidence.step(Step::HeaderOnly)?,
+    );
+    let (_, change) = change(first, last)?;
+    Some(format!(
+        "the steps from FETCH_ADD to batched RPCs without payload take a sequencer {change}{}.",
+        limited(last)
+    ))
+}
+
+fn contention(evidence: &Evidence<'_>) -> Option<String> {
+    let words = evidence.all(ATOMICS.id, |_| true);
+    let count = |record: &&&Record| parameter(record, "words");
+    let (one, many) = (
+        words.iter().min_by_key(count)?,
+        words.iter().max_by_key(count)?,
+    );
+    let (_, apart) = change(one, many)?;
+    let (atomics, rpc) = (evidence.step(Step::FetchAdd)?, evidence.step(Step::Rpc)?);
+    let (gain, change) = change(atomics, rpc)?;
+    Some(format!(
+        "avoiding contention in the NIC {}: RPCs to one core instead of FETCH_ADD on one word take a sequencer {change}; {} words instead of {} take the rate of FETCH_ADD {apart}.",
+        verdict(gain),
+        parameter(many, "words"),
+        parameter(one, "words"),
+    ))
+}
+
+fn mmio(evidence: &Evidence<'_>) -> Option<String> {
+    let (single, lists) = (evidence.step(Step::Rpc)?, evidence.step(Step::Lists)?);
+    let (gain, change) = change(single, lists)?;
+    let share = |record: &Record| record.metric("utilization_percent.CPU writing to the NIC");
+    let shares = share(single).zip(share(lists));
+    let shares = shares.map_or_else(String::new, |(before, after)| {
+        let (before, after) = (format::percent(before), format::percent(after));
+        format!("; it wrote to the NIC {before} of its time before, and {after} then")
+    });
+    Some(format!(
+        "reducing MMIO {}: a doorbell for up to {} answers instead of each takes one core {change}{shares}.",
+        verdict(gain),
+        parameter(lists, "batch"),
+    ))
+}
+
+fn parallelism(evidence: &Evidence<'_>) -> Option<String> {
+    let (few, many) = (evidence.step(Step::Lists)?, evidence.step(Step::Queues)?);
+    let (gain, of_queues) = change(few, many)?;
+    let cores = evidence.step(Step::Cores);
+    let cores = cores.and_then(|cores| Some((cores, change(many, cores)?.1)));
+    let cores = cores.map_or_else(String::new, |(record, change)| {
+        let (cores, limit) = (parameter(record, "server_cores"), limited(record));
+        format!(", and {cores} cores {change}{limit}")
+    });
+    Some(format!(
+        "using the NIC's parallelism {}: {} queue pairs instead of {} take one core {of_queues}{cores}.",
+        verdict(gain),
+        parameter(many, "qps"),
+        parameter(few, "qps"),
+    ))
+}
+
+fn in_lists(record: &Record) -> bool {
+    parameter(record, "batch") > 1
+}
+
+fn dma(evidence: &Evidence<'_>) -> Option<String> {
+    let most = |by: &'static str| {
+        let of = evidence.all(CORES.id, |record| {
+            in_lists(record) && word(record, "by") == by
+        });
+        of.into_iter()
+            .max_by_key(|record| parameter(record, "server_cores"))
+    };
+    let (payload, header_only) = (most("rpc")?, most("rpc-imm")?);
+    let cores = parameter(payload, "server_cores");
+    if parameter(header_only, "server_cores") != cores {
+        return None;
+    }
+    let (gain, change) = change(payload, header_only)?;
+    Some(format!(
+        "reducing DMA {}: answers without payload take {} in lists {change}{}.",
+        verdict(gain),
+        counted(cores),
+        limited(header_only)
+    ))
+}
+
+fn counted(cores: u64) -> String {
+    match cores {
+        1 => "one core".to_owned(),
+        n => format!("{n} cores"),
+    }
+}
+
+fn too_many_cores(evidence: &Evidence<'_>) -> Option<String> {
+    let all = evidence.all(CORES.id, |record| {
+        in_lists(record) && word(record, "by") == "rpc"
+    });
+    let cores = |record: &Record| parameter(record, "server_cores");
+    let last = all.iter().max_by_key(|record| cores(record))?;
+    let best = all
+        .iter()
+        .max_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)))?;
+    let (best_rate, last_rate) = (rate(best)?, rate(last)?);
+    let (peak, end) = (format::rate(best_rate), format::rate(last_rate));
+    (all.len() > 2).then(|| match last_rate * PAYS < best_rate {
+        true => format!(
+            "with doorbell batching more cores are slower after a point: {peak} with {}, {end} with {}.",
+            counted(cores(best)),
+            cores(last)
+        ),
+        false => format!(
+            "with doorbell batching the rate of answers of 8 B does not fall as cores are added, up to {end} with {}.",
+            cores(last)
+        ),
+    })
+}
+
+fn offered(evidence: &Evidence<'_>) -> Option<String> {
+    let of = |is_list: bool| {
+        let all = evidence.all(OFFERED.id, |record| in_lists(record) == is_list);
+        let load = |record: &Record| parameter(record, "offered_per_s");
+        let keeps_up = |record: &&Record| {
+            rate(record).is_some_and(|rate| rate >= KEEPS_UP * load(record) as f64)
+        };
+        let kept = all.into_iter().filter(keeps_up);
+        let most = kept.max_by_key(|record| load(record))?;
+        Some((load(most) as f64, most.metric("latency_ns.mean")?))
+    };
+    let ((single, single_ns), (lists, lists_ns)) = (of(false)?, of(true)?);
+    Some(format!(
+        "of the offered loads a header-only sequencer keeps up with {} by single answers (mean latency {}) and with {} by lists ({}).",
+        format::rate(single),
+        format::time(single_ns),
+        format::rate(lists),
+        format::time(lists_ns)
+    ))
+}
+
+fn store(evidence: &Evidence<'_>) -> Option<String> {
+    let best = |share: f64| {
+        let has_share = |record: &Record| {
+            let found = record.params.get("put_ratio");
+            found.and_then(serde_json::Value::as_f64) == Some(share)
+        };
+        let all = evidence.all(KV.id, has_share);
+        let mut rated: Vec<(f64, &Record)> = all
+            .into_iter()
+            .filter_map(|record| Some((rate(record)?, record)))
+            .collect();
+        rated.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let named = |(rate, record): &(f64, &Record)| {
+            format!("{} ({})", by_store(record), format::rate(*rate))
+        };
+        match &rated[..] {
+            [first, .., last] => Some(format!("{}, the slowest {}", named(first), named(last))),
+            _ => None,
+        }
+    };
+    let (gets, mixed) = (best(0.0)?, best(0.5)?);
+    Some(format!(
+        "the fastest store for GETs alone is {gets}; with as many PUTs as GETs it is {mixed}."
+    ))
+}
+
+fn herd(evidence: &Evidence<'_>) -> Option<String> {
+    let all = evidence.all(HERD.id, in_lists);
+    let cores = |record: &&&Record| parameter(record, "server_cores");
+    let most = parameter(all.iter().max_by_key(cores)?, "server_cores");
+    let mut of_most: Vec<&Record> = all
+        .into_iter()
+        .filter(|record| parameter(record, "server_cores") == most)
+        .collect();
+    of_most.sort_by_key(|record| parameter(record, "qps"));
+    let (few, many) = (of_most.first()?, of_most.last()?);
+    let (_, change) = change(few, many)?;
+    (of_most.len() > 1).then(|| {
+        format!(
+            "{} queue pairs of each core instead of {} take HERD on {} {change}.",
+            parameter(many, "qps"),
+            parameter(few, "qps"),
+            counted(most)
+        )
+    })
+}

@@ -1,0 +1,205 @@
+//! Cells of requests without a service: atomics, SENDs, READs and WRITEs of one machine or of many clients.
+
+use adverb_patterns::{
+    Inbound, Job, Limits, Load, Opcode, Outbound, Pattern, Places, Posting, Refill, Transport,
+};
+use adverb_units::Span;
+use serde_json::{Value, json};
+
+use super::super::figures::{ATOMICS, INBOUND, SENDS, UNITS, WINDOWS};
+use super::{Draft, RD_ATOMIC, SIGNALED_EVERY};
+
+/// Words that atomics choose from.
+const WORDS_OF: [u64; 7] = [1, 4, 16, 64, 256, 1024, 4096];
+/// Payloads of SENDs and of requests to one machine, and the largest one that is inline there.
+const SEND_SIZES: [u32; 6] = [0, 16, 32, 60, 96, 128];
+const INBOUND_SIZES: [u32; 5] = [8, 32, 64, 128, 256];
+const INLINE: u32 = 128;
+/// READs that each core posts before it waits for all of them.
+const WINDOWS_OF: [u32; 6] = [1, 4, 8, 16, 24, 32];
+/// Machines that one posts to, or that post to one.
+const PEERS: u32 = 8;
+/// Memory of each machine that requests access.
+const MEMORY: u64 = 2 << 20;
+
+impl Draft {
+    /// FETCH_ADD on random words, from many clients.
+    pub(super) fn atomics(&mut self) {
+        let [threads, machines, outstanding] = self.clients([32, 5, 64]);
+        let qps = 2 * threads;
+        for words in WORDS_OF {
+            let load = Load {
+                places: Places::Random {
+                    align: 8,
+                    within: 8 * words,
+                },
+                signaled_every: 32,
+                posting: Posting::List(16),
+                limits: Limits {
+                    per_qp: outstanding,
+                    per_member: u32::MAX,
+                    rd_atomic: RD_ATOMIC,
+                },
+                ..Load::new(Opcode::FetchAdd, 8)
+            };
+            let shape = Inbound {
+                threads,
+                peers: machines,
+                qps,
+                window: None,
+                receivers: 0,
+                depth: 1,
+                memory: 8 * words,
+            };
+            let pattern = Pattern::inbound(Transport::Rc, &load, &shape);
+            let mut params = of_load(&load);
+            params["words"] = words.into();
+            params["clients"] = threads.into();
+            params["machines"] = machines.into();
+            params["qps"] = 2.into();
+            // Requests for one word wait 2 ms for each other.
+            let schedule = self.schedule(match words {
+                1..=16 => Span::from_ms(3),
+                _ => Span::from_us(300),
+            });
+            let job = Job::Pattern(pattern, schedule);
+            let figures = self.with_pcie(vec![ATOMICS.id]);
+            self.add(("atomics", params), job, figures);
+        }
+    }
+
+    /// SENDs (UD) of one machine, from one core over queue pairs, and from all cores over payload.
+    pub(super) fn sends(&mut self) {
+        let send = |size, list| Load {
+            inline: size > 0,
+            signaled_every: SIGNALED_EVERY,
+            posting: match list {
+                1 => Posting::Single,
+                n => Posting::List(n),
+            },
+            limits: Limits {
+                per_qp: 127,
+                per_member: u32::MAX,
+                rd_atomic: RD_ATOMIC,
+            },
+            ..match size {
+                0 => Load::new(Opcode::SendImm, 0),
+                _ => Load::new(Opcode::Send, size),
+            }
+        };
+        for (list, qps) in [(1, 1), (1, 4), (16, 1), (16, 2), (16, 4)] {
+            self.outbound(Transport::Ud, &send(60, list), (1, qps), UNITS.id);
+        }
+        let cores = self.cores(14);
+        for size in SEND_SIZES {
+            for list in [1, 16] {
+                self.outbound(Transport::Ud, &send(size, list), (cores, 4), SENDS.id);
+            }
+        }
+    }
+
+    /// READs by window, from all cores.
+    pub(super) fn windows(&mut self) {
+        let cores = self.cores(14);
+        for window in WINDOWS_OF {
+            let load = Load {
+                signaled_every: window,
+                refill: Refill::Window,
+                limits: Limits {
+                    per_qp: 1024,
+                    per_member: window,
+                    rd_atomic: RD_ATOMIC,
+                },
+                ..Load::new(Opcode::Read, 8)
+            };
+            self.outbound(Transport::Rc, &load, (cores, 1), WINDOWS.id);
+        }
+    }
+
+    /// Requests of `cores` with `qps` queue pairs each to passive machines.
+    fn outbound(
+        &mut self,
+        transport: Transport,
+        load: &Load,
+        (cores, qps): (u32, u32),
+        figure: &'static str,
+    ) {
+        let [_, peers, _] = self.clients([0, PEERS, 0]);
+        let shape = Outbound {
+            cores,
+            qps,
+            peers,
+            memory: MEMORY,
+        };
+        let mut params = of_load(load);
+        params["transport"] = json!(transport.to_string().to_lowercase());
+        params["clients"] = cores.into();
+        params["machines"] = peers.into();
+        params["qps"] = qps.into();
+        let job = Job::Pattern(
+            Pattern::outbound(transport, load, shape),
+            self.schedule(Span::from_us(200)),
+        );
+        let figures = self.with_pcie(vec![figure]);
+        self.add(("outbound", params), job, figures);
+    }
+
+    /// READs and WRITEs of many clients to one passive machine, over payload.
+    pub(super) fn inbound(&mut self) {
+        let [threads, machines, _] = self.clients([112, PEERS, 0]);
+        for size in INBOUND_SIZES {
+            for (op, transport, list) in [
+                (Opcode::Read, Transport::Rc, 1),
+                (Opcode::Write, Transport::Uc, 16),
+            ] {
+                let load = Load {
+                    inline: op == Opcode::Write && size <= INLINE,
+                    signaled_every: SIGNALED_EVERY,
+                    posting: match list {
+                        1 => Posting::Single,
+                        n => Posting::List(n),
+                    },
+                    limits: Limits {
+                        per_qp: 32,
+                        per_member: u32::MAX,
+                        rd_atomic: RD_ATOMIC,
+                    },
+                    ..Load::new(op, size)
+                };
+                let shape = Inbound {
+                    threads,
+                    peers: machines,
+                    qps: threads,
+                    window: None,
+                    receivers: 0,
+                    depth: 1,
+                    memory: MEMORY,
+                };
+                let mut params = of_load(&load);
+                params["transport"] = json!(transport.to_string().to_lowercase());
+                params["clients"] = threads.into();
+                params["machines"] = machines.into();
+                let job = Job::Pattern(
+                    Pattern::inbound(transport, &load, &shape),
+                    self.schedule(Span::from_us(300)),
+                );
+                let figures = self.with_pcie(vec![INBOUND.id]);
+                self.add(("inbound", params), job, figures);
+            }
+        }
+    }
+}
+
+/// Returns the parameters of requests, by name.
+fn of_load(load: &Load) -> Value {
+    json!({
+        "op": load.op,
+        "size_bytes": load.size,
+        "inline": load.inline,
+        "outstanding": load.limits.per_qp.min(load.limits.per_member),
+        "batch": match load.posting {
+            Posting::Single => 1,
+            Posting::List(n) => n,
+        },
+    })
+}
