@@ -5,7 +5,10 @@ use adverb_patterns::store::{Store, run_store};
 use adverb_patterns::{ServiceTally, Timing};
 use adverb_softnic::SoftDevice;
 use adverb_units::Bytes;
-use adverb_verbs::{Endpoint, Gid, Lid, PathOptions, PortNum, Psn, Qpn, RemoteAddress, Rkey};
+use adverb_verbs::{
+    Endpoint, Gid, Lid, NodeChoice, NumaPlacement, PathOptions, PortNum, Psn, Qpn, RemoteAddress,
+    Rkey,
+};
 
 use crate::common::Ours;
 
@@ -21,6 +24,9 @@ fn load(ours: &Ours) -> Store {
         connections: 2,
         requests: 2000,
         timing: Timing::Whole,
+        numa_client: NodeChoice::Any,
+        numa_server: NumaPlacement::default(),
+        load: None,
         seed: 5,
         path: PathOptions::default(),
     }

@@ -80,7 +80,9 @@ fn cpu(program: Program, p: &Params, one_way: f64) -> (f64, f64) {
         || (p.op == Opcode::Write && program == Program::Blast);
     let active = match p.completion {
         Completion::Poll => 0.998,
-        Completion::Event => (900.0 + op_cost(p.op) + 0.5 * one_way) / (one_way + 4000.0),
+        Completion::Event | Completion::Hybrid(_) => {
+            (900.0 + op_cost(p.op) + 0.5 * one_way) / (one_way + 4000.0)
+        }
     };
     let passive = if one_sided { 0.002 } else { active * 0.97 };
     (active.min(0.998), passive)
