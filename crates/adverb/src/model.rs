@@ -1,5 +1,6 @@
 //! `adverb model`: the presets of the model, and how well it predicts.
 
+mod calibrate;
 mod trace;
 mod validate;
 
@@ -22,6 +23,7 @@ pub(crate) fn run(command: &ModelCommand) -> anyhow::Result<ExitCode> {
         ModelCommand::Show(args) => show(args)?,
         ModelCommand::Trace(args) => trace::run(args)?,
         ModelCommand::Validate(args) => validate::run(args)?,
+        ModelCommand::Calibrate(args) => calibrate::run(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

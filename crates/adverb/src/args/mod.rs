@@ -52,7 +52,7 @@ pub(crate) use machine::{DevicesArgs, DoctorArgs, NodesArgs};
 pub(crate) use mcast::{McastArgs, McastSide};
 pub(crate) use measure::{BlastArgs, MeasureArgs, PingArgs};
 pub(crate) use model::{
-    ModelArgs, ModelCommand, ModelListArgs, ModelShowArgs, TraceArgs, ValidateArgs,
+    CalibrateArgs, ModelArgs, ModelCommand, ModelListArgs, ModelShowArgs, TraceArgs, ValidateArgs,
 };
 pub(crate) use out::OutArgs;
 pub(crate) use path::flags_of;

@@ -12,7 +12,7 @@ use clap::{ArgAction, Args, Subcommand};
 
 use super::value::{count, word_of};
 
-/// Simulated hardware: list, inspect, trace and validate presets
+/// Simulated hardware: list, inspect, trace, validate and calibrate presets
 ///
 /// The model runs the same programs as real devices, in virtual time, on simulated
 /// hosts, PCIe, NICs and links, whose parameters are in presets. With
@@ -29,7 +29,8 @@ Examples:
   adverb ping --op read --device model:cx3
   adverb study --device model:connect_ib
   adverb model trace cx3 --op read
-  adverb model validate --headlines"
+  adverb model validate --headlines
+  adverb model calibrate --nic cx6dx --out mine.toml"
 )]
 pub(crate) struct ModelArgs {
     #[command(subcommand)]
@@ -44,6 +45,7 @@ pub(crate) enum ModelCommand {
     Show(ModelShowArgs),
     Trace(TraceArgs),
     Validate(ValidateArgs),
+    Calibrate(CalibrateArgs),
 }
 
 /// Options of `model list`.
@@ -212,4 +214,30 @@ pub(crate) struct ValidateArgs {
     /// Describe the columns of such a file and the programs, and predict nothing
     #[arg(long, conflicts_with_all = ["data", "only", "headlines", "worst", "svg", "json"])]
     pub(crate) columns: bool,
+}
+
+/// Write a preset with this host's CPU and memory and the NIC of another preset
+///
+/// Measures the clock, an atomic instruction, a system call, a wake-up, a copy, the
+/// latencies of the last-level cache and of memory, and the hand-over of a cache
+/// line between cores; reads cores and cache from the kernel. All other parameters
+/// are those of --nic. Needs no RDMA hardware. A virtual machine is measured as it
+/// is: its wake-ups may take several times as long.
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  adverb model calibrate --nic cx6dx --out mine.toml
+  adverb model show mine.toml
+  adverb ping --op send --completion event --preset mine.toml"
+)]
+pub(crate) struct CalibrateArgs {
+    /// Preset with the NIC, PCIe and link: cx3, cx5, cx6dx, cx7, ...
+    #[arg(long, value_name = "PRESET")]
+    pub(crate) nic: String,
+
+    /// Write the preset to this file, not to stdout
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) out: Option<PathBuf>,
 }

@@ -446,3 +446,32 @@ fn rows_go_on_or_say_why_they_cannot() {
     symmetric with SEND over RC: its threads post no receives
     ");
 }
+
+#[test]
+fn a_preset_of_this_host_is_measured_and_can_be_used() {
+    let place = Place::new();
+    place
+        .run("model calibrate --nic cx6dx --out mine.toml")
+        .ok();
+    let shown = place.run("model show mine.toml").ok().out;
+    assert!(shown.contains("source: measured on "), "{shown}");
+    let record = place
+        .run("ping --op send --json --preset mine.toml")
+        .record();
+    let name = record["provenance"]["device"]["preset"].as_str().unwrap();
+    assert!(name.starts_with("cx6dx_"), "{name}");
+}
+
+#[test]
+fn a_calibration_refuses_what_is_no_nic() {
+    for (nic, reason) in [
+        ("cx66", "there is no preset 'cx66'"),
+        (
+            "netfpga_hsw",
+            "--nic: netfpga_hsw is a bare PCIe device, not a NIC",
+        ),
+    ] {
+        let run = Place::new().run(&format!("model calibrate --nic {nic}"));
+        assert!(run.refused(2).contains(reason), "{nic}");
+    }
+}

@@ -13,7 +13,7 @@ fn usage(args: &str) -> String {
 fn unknown_words() {
     assert_snapshot!(usage("foo"), @"error: unknown command 'foo': choose from study, ping, blast, closed-loop, open-loop, sequencer, kv, rpc, store, sync, connect, mcast, overlap, fetch, interference, rendezvous, run, env, degen, serve, devices, doctor, nodes, place, model, report, compare, claims, completions");
     assert_snapshot!(usage("pin --op send"), @"error: unknown command 'pin': did you mean ping? see `adverb --help`");
-    assert_snapshot!(usage("model foo"), @"error: unknown command 'foo': choose from list, show, trace, validate");
+    assert_snapshot!(usage("model foo"), @"error: unknown command 'foo': choose from list, show, trace, validate, calibrate");
     assert_snapshot!(usage("ping --op shout"), @"error: invalid --op 'shout': expected send, write-imm, write, read, write-read, fetch-add or cas");
     assert_snapshot!(usage("blast --op write-read"), @"error: invalid --op 'write-read': expected send, write-imm, write, read, fetch-add or cas");
     assert_snapshot!(usage("blast --op read --completion hope"), @"error: --completion: invalid completion 'hope': expected poll, event, or hybrid:TIME with a time up to 5.00 ms, such as hybrid:20us");

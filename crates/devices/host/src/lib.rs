@@ -15,13 +15,15 @@
 //! * [`memory_times()`]: latency and bandwidth between NUMA nodes;
 //! * [`Rank`]: the rank of a process in a job of `mpirun` or `srun`;
 //! * [`OtherWork`], [`Busy`]: CPU use of other programs;
-//! * [`Machine`], [`numa_node`], [`now_rfc3339`], [`Kernel`], [`memory()`]: facts for a record's provenance;
+//! * [`Machine`], [`Socket`], [`numa_node`], [`now_rfc3339`], [`Kernel`], [`memory()`]: facts for a record's provenance;
+//! * [`cpu_times`]: what clock, atomics, system calls, wake-ups and copies cost here;
 //! * [`available_memory`]: a limit of what programs can allocate.
 //!
 //! Sockets, clocks and sleeping belong into this crate, RDMA does not.
 
 mod clock;
 mod computation;
+mod cpu_times;
 mod hub;
 mod link;
 mod load;
@@ -34,6 +36,7 @@ mod pmix;
 mod process;
 mod ranks;
 mod resident;
+mod socket;
 mod station;
 mod streams;
 mod system_calls;
@@ -42,6 +45,7 @@ mod threads;
 mod wire;
 
 pub use clock::CpuScope;
+pub use cpu_times::{CpuTimes, cpu_times};
 pub use hub::{HubFrame, HubLink, HubMail};
 pub use link::{Link, MAX_FRAME, MAX_MESSAGE, Stream};
 pub use machine::{Kernel, Machine, now_rfc3339, numa_node};
@@ -52,6 +56,7 @@ pub use other_work::{Busy, OtherWork};
 pub use process::{die_with_parent, pin, usable_cores};
 pub use ranks::{Published, Rank, RankError};
 pub use resident::{Mapping, Moved, Resident, Topology};
+pub use socket::Socket;
 pub use station::HostStation;
 pub use streams::{KeyedListener, TcpConnection};
 pub use tcp::{NoVerbs, TcpContext, TcpDevice};

@@ -1,6 +1,5 @@
 //! Latency and bandwidth of memory and of cache lines between NUMA nodes, measured on this machine.
 
-use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -9,6 +8,7 @@ use adverb_verbs::PlacementError;
 
 use crate::load::XorShift;
 use crate::memory::available_memory;
+use crate::socket::Socket;
 use crate::{clock, numa, pin, usable_cores};
 
 /// A cache line, in words of 8 B.
@@ -34,10 +34,7 @@ pub struct Arrays {
 impl Arrays {
     /// Returns a quarter and four times of the last-level cache, as far as there is memory.
     pub fn of_this_machine() -> Self {
-        let core = usable_cores().first().copied().unwrap_or_default();
-        let path = format!("/sys/devices/system/cpu/cpu{core}/cache/index3/size");
-        let text = fs::read_to_string(path).unwrap_or_default();
-        let cache = text.trim().parse().unwrap_or(USUAL_CACHE);
+        let cache = Socket::first().cache.unwrap_or(USUAL_CACHE);
         let most = available_memory().map_or(u64::MAX, |bytes| bytes.get() / 4);
         Arrays {
             cached: Bytes::new(cache.get() / 4),
