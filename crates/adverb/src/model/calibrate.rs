@@ -14,7 +14,8 @@ use crate::args::CalibrateArgs;
 use crate::terminal;
 
 pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<()> {
-    let nic = Hardware::load(&PresetChoice::BuiltIn(args.nic.clone()))?;
+    let nic = Hardware::load(&PresetChoice::BuiltIn(args.nic.clone()))
+        .map_err(|error| Usage(format!("--nic: {error}")))?;
     if !nic.is_nic() {
         let name = &args.nic;
         return Err(Usage(format!("--nic: {name} is a bare PCIe device, not a NIC")).into());

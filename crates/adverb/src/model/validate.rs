@@ -29,10 +29,11 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<()> {
         let intervals = intervals(&predict, &data, samples, &Limits::default(), advance);
         bar.finish_and_clear();
         let mut out = terminal::stdout();
-        return Ok(match args.format {
+        match args.format {
             Format::Json => intervals.write_json(&mut out)?,
             Format::Text => write!(out, "{}", intervals.text())?,
-        });
+        }
+        return Ok(());
     }
     let report = validate(&predict, data, &Limits::default(), advance);
     bar.finish_and_clear();

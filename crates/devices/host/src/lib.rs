@@ -16,7 +16,7 @@
 //! * [`Rank`]: the rank of a process in a job of `mpirun` or `srun`;
 //! * [`OtherWork`], [`Busy`]: CPU use of other programs;
 //! * [`Machine`], [`Socket`], [`numa_node`], [`now_rfc3339`], [`Kernel`], [`memory()`]: facts for a record's provenance;
-//! * [`cpu_times`]: what clock, atomics, system calls, wake-ups and copies cost here;
+//! * [`cpu_times()`]: what clock, atomics, system calls, wake-ups and copies cost here;
 //! * [`available_memory`]: a limit of what programs can allocate.
 //!
 //! Sockets, clocks and sleeping belong into this crate, RDMA does not.
