@@ -85,7 +85,9 @@ fn a_wait_for_an_event_times_out_and_waking_up_costs_kernel_time() {
         let unarmed = station.wait_event(&channel, SOON);
         assert!(matches!(unarmed, Err(WaitError::TimedOut { .. })));
         let took = station.now() - start;
-        assert!(took >= SOON && took < SOON + Span::from_us(1), "{took}");
+        // The timer wakes the thread, as an event does.
+        let wake = took.saturating_sub(SOON);
+        assert!(wake > Span::from_us(2) && wake < Span::from_us(4), "{took}");
         cq.req_notify(NotifyOn::Any).unwrap();
         let write = Operation::RdmaWrite(two.mrs[1].remote(0));
         let request = SendRequest::new(WrId(1), write, &[]).with_flags(SIGNALED);
