@@ -62,8 +62,13 @@ impl Pattern {
     /// The first `length` bytes of the payload of `message`.
     pub(crate) fn bytes(self, message: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        self.generate(message, 0, &mut bytes);
+        self.write(message, &mut bytes);
         bytes
+    }
+
+    /// Writes the payload of `message` to `into`.
+    pub(crate) fn write(self, message: u64, into: &mut [u8]) {
+        self.generate(message, 0, into);
     }
 
     /// Compares `found` with the payload of `message` from byte `from` on.

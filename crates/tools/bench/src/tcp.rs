@@ -1,5 +1,5 @@
 //! Bare TCP between two processes over the loopback device: the socket calls that `adverb --device tcp`
-//! makes, and nothing else.
+//! makes, from buffers that begin at a page, too, and nothing else.
 //!
 //! The passive side is this program again, with the command `tcp`.
 
@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use adverb_host::pin;
+use aligned_vec::avec;
 use anyhow::{Context as _, Result, bail};
 
 use crate::child::Ended;
@@ -61,7 +62,7 @@ impl Side {
                 send(&mut stream, &message)?;
             },
             Role::Sink => {
-                let mut long = vec![0; LONG];
+                let mut long = avec![[4096]| 0; LONG];
                 while receive(&mut stream, &mut long)? == LONG {}
                 send(&mut stream, &[1])
             }
@@ -91,7 +92,7 @@ pub(crate) fn ping(cores: [u32; 2]) -> Result<f64> {
 pub(crate) fn stream(cores: [u32; 2]) -> Result<f64> {
     active("sink", cores, |stream| {
         // Adverb sends from four buffers in turn.
-        let buffers = vec![7; 4 * LONG];
+        let buffers = avec![[4096]| 7; 4 * LONG];
         let mut stream_for = |duration| -> Result<(usize, Instant)> {
             let (start, mut sent) = (Instant::now(), 0);
             for message in buffers.chunks(LONG).cycle() {

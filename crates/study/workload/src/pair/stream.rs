@@ -7,6 +7,7 @@
 use adverb_results::{Completion, Program};
 use adverb_units::Span;
 use adverb_verbs::{Rkey, Station, StreamWait, Streams};
+use aligned_vec::{AVec, ConstAlign, avec};
 
 use crate::attend::{Awaited, attentively};
 use crate::error::{Fault, Side};
@@ -23,6 +24,14 @@ const CONNECT_TIMEOUT: Span = Span::from_secs(10);
 const END: u8 = 1;
 /// The receiver of a `blast` of short messages takes as many at a time as fit into this number of bytes.
 const RECEIVE_BUFFER: usize = 64 << 10;
+
+/// Bytes of messages, which begin at a page, as verbs programs have them: the kernel copies to and from other addresses
+/// more slowly on some CPUs.
+type Buffer = AVec<u8, ConstAlign<4096>>;
+
+fn buffer(length: usize) -> Buffer {
+    avec![[4096]| 0; length]
+}
 
 /// One side's socket before the two are connected.
 pub(crate) struct Socket<'s, S: Station> {
@@ -157,19 +166,23 @@ impl<S: Station> Line<'_, S> {
 /// The turns of a `ping`.
 struct Turns<'l, 's, S: Station> {
     line: &'l Line<'s, S>,
-    out: Vec<u8>,
-    inbox: Vec<u8>,
+    out: Buffer,
+    inbox: Buffer,
     sent: u64,
     received: u64,
 }
 
 impl<'l, 's, S: Station> Turns<'l, 's, S> {
     fn new(line: &'l Line<'s, S>) -> Self {
-        let buffer = || line.pattern.bytes(u64::MAX, line.size());
+        let filled = || {
+            let mut bytes = buffer(line.size());
+            line.pattern.write(u64::MAX, &mut bytes);
+            bytes
+        };
         Turns {
             line,
-            out: buffer(),
-            inbox: buffer(),
+            out: filled(),
+            inbox: filled(),
             sent: 0,
             received: 0,
         }
@@ -186,7 +199,7 @@ impl<S: Station> PingSide for Turns<'_, '_, S> {
     fn push(&mut self) -> Result<(), Fault> {
         if self.line.spec.params.verify {
             let message = Self::message(self.sent, self.line.side);
-            self.out = self.line.pattern.bytes(message, self.line.size());
+            self.line.pattern.write(message, &mut self.out);
         }
         self.sent += 1;
         self.line.send(&self.out)
@@ -208,7 +221,7 @@ impl<S: Station> PingSide for Turns<'_, '_, S> {
 struct Flow<'l, 's, S: Station> {
     line: &'l Line<'s, S>,
     /// The sender's messages, which it sends in turn; or what the receiver has received.
-    buffers: Vec<u8>,
+    buffers: Buffer,
     /// Messages sent or taken.
     messages: u64,
     /// Bytes received behind the last message taken.
@@ -220,11 +233,14 @@ struct Flow<'l, 's, S: Station> {
 impl<'l, 's, S: Station> Flow<'l, 's, S> {
     fn new(line: &'l Line<'s, S>) -> Self {
         let (size, p) = (line.size(), &line.spec.params);
-        let mut buffers = match line.side {
-            Side::Active => line.pattern.bytes(u64::MAX, size * p.buffers as usize),
-            Side::Passive if p.verify => vec![0; size],
-            Side::Passive => vec![0; size.max(RECEIVE_BUFFER)],
-        };
+        let mut buffers = buffer(match line.side {
+            Side::Active => size * p.buffers as usize,
+            Side::Passive if p.verify => size,
+            Side::Passive => size.max(RECEIVE_BUFFER),
+        });
+        if line.side == Side::Active {
+            line.pattern.write(u64::MAX, &mut buffers);
+        }
         buffers.chunks_mut(size).for_each(|message| message[0] = 0);
         Flow {
             line,
@@ -264,7 +280,7 @@ impl<S: Station> PingSide for Flow<'_, '_, S> {
         let first = (self.messages % u64::from(self.line.spec.params.buffers)) as usize * size;
         let buffer = &mut self.buffers[first..first + size];
         if self.line.spec.params.verify {
-            buffer.copy_from_slice(&self.line.pattern.bytes(self.messages, size));
+            self.line.pattern.write(self.messages, buffer);
             buffer[0] = 0;
         }
         self.messages += 1;
