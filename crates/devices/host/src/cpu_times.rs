@@ -9,7 +9,7 @@ use adverb_units::Span;
 
 use crate::{clock, pin, usable_cores};
 
-/// Averages of which the median counts: an interrupt disturbs few of them.
+/// Number of averages. Their median counts, because an interrupt disturbs few of them.
 const AVERAGES: usize = 15;
 /// Repetitions of an average.
 const TIMES: u32 = 1000;

@@ -13,7 +13,7 @@ use crate::{clock, numa, pin, usable_cores};
 
 /// A cache line, in words of 8 B.
 type Line = [u64; 8];
-/// Repetitions, of which the fastest counts: the others were disturbed.
+/// Number of repetitions. The fastest counts, because the others were disturbed.
 const REPETITIONS: usize = 5;
 /// Steps of a chain of loads.
 const STEPS: usize = 1 << 18;
@@ -52,7 +52,7 @@ pub struct MemoryTimes {
     pub large_ns: f64,
     /// Sequential reading of the large array by one thread, in bytes per second.
     pub read_bytes_per_s: f64,
-    /// Half of the round trip of a cache line between two CPUs of these nodes, in ns; `None` if there are no two CPUs.
+    /// Half of the round trip of a cache line between two CPUs of these nodes, in ns; `None` if they have only one CPU.
     pub line_ns: Option<f64>,
 }
 
@@ -141,7 +141,7 @@ fn times(bytes: Bytes) -> (f64, f64) {
     )
 }
 
-/// Returns lines of which each has the number of the next one, in one cycle of random order (Sattolo's algorithm).
+/// Returns lines that contain the number of the next line. They form one cycle in random order (Sattolo's algorithm).
 fn chain(lines: usize) -> Vec<Line> {
     let mut random = XorShift::new(lines as u64);
     let mut chain: Vec<Line> = (0..lines as u64).map(|line| [line; 8]).collect();

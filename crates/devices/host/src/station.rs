@@ -420,6 +420,14 @@ mod tests {
         (HostStation::new(context, [(OTHER, here)]), there)
     }
 
+    /// Returns 8 B of memory and its protection domain.
+    fn memory<C: Context>(station: &HostStation<C>) -> (C::Pd, C::Mr) {
+        let context = station.context();
+        let pd = context.alloc_pd().unwrap();
+        let mr = context.alloc_mr(&pd, Bytes::new(8), AccessFlags::LOCAL_WRITE);
+        (pd, mr.unwrap())
+    }
+
     /// The first PSN was derived from a memory key.
     #[test]
     fn secrets_of_stations_differ() {
@@ -433,12 +441,7 @@ mod tests {
             let station = station().0.sharing_core(shares_core);
             let channel = station.context().create_channel().unwrap();
             let cq = station.context().create_cq(4, Some(&channel)).unwrap();
-            let pd = station.context().alloc_pd().unwrap();
-            let access = AccessFlags::LOCAL_WRITE;
-            let mr = station
-                .context()
-                .alloc_mr(&pd, Bytes::new(8), access)
-                .unwrap();
+            let (_pd, mr) = memory(&station);
             let start = station.now();
             let mut wc = [WorkCompletion::default()];
             for (error, what) in [
@@ -465,12 +468,7 @@ mod tests {
     #[test]
     fn a_short_timeout_ends_after_few_polls() {
         let (station, _there) = station();
-        let pd = station.context().alloc_pd().unwrap();
-        let access = AccessFlags::LOCAL_WRITE;
-        let mr = station
-            .context()
-            .alloc_mr(&pd, Bytes::new(8), access)
-            .unwrap();
+        let (_pd, mr) = memory(&station);
         let mut polls = 0;
         let nothing = || {
             polls += 1;
@@ -507,12 +505,7 @@ mod tests {
     #[test]
     fn polled_memory_is_seen_and_must_be_there() {
         let (station, _there) = station();
-        let pd = station.context().alloc_pd().unwrap();
-        let access = AccessFlags::LOCAL_WRITE;
-        let mr = station
-            .context()
-            .alloc_mr(&pd, Bytes::new(8), access)
-            .unwrap();
+        let (_pd, mr) = memory(&station);
         mr.write(7, &[5]).unwrap();
         station.spin_memory(&mr, 7, 5, SOON).unwrap();
         let error = station.spin_memory(&mr, 1 << 20, 0, SOON).unwrap_err();
