@@ -35,6 +35,17 @@ enum Role {
     Mirror,
     /// Receives a stream, and answers its end by a byte.
     Sink,
+    /// The same, and sleeps until bytes arrive.
+    SleepingSink,
+}
+
+/// How the two processes of a stream wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Wait {
+    /// They poll their sockets.
+    Poll,
+    /// Their calls block.
+    Sleep,
 }
 
 /// The options of this program as the passive side.
@@ -52,7 +63,11 @@ impl Side {
         let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
         println!("{}", listener.local_addr()?);
         std::io::stdout().flush()?;
-        let mut stream = polled(listener.accept()?.0)?;
+        let wait = match self.role {
+            Role::SleepingSink => Wait::Sleep,
+            Role::Mirror | Role::Sink => Wait::Poll,
+        };
+        let mut stream = prepared(listener.accept()?.0, wait)?;
         let mut message = [0; MESSAGE];
         match self.role {
             Role::Mirror => loop {
@@ -61,7 +76,7 @@ impl Side {
                 }
                 send(&mut stream, &message)?;
             },
-            Role::Sink => {
+            Role::Sink | Role::SleepingSink => {
                 let mut long = avec![[4096]| 0; LONG];
                 while receive(&mut stream, &mut long)? == LONG {}
                 send(&mut stream, &[1])
@@ -72,7 +87,7 @@ impl Side {
 
 /// Mean one-way time in ns of a message between two processes that poll their sockets.
 pub(crate) fn ping(cores: [u32; 2]) -> Result<f64> {
-    active("mirror", cores, |stream| {
+    active(("mirror", Wait::Poll), cores, |stream| {
         let mut message = [0; MESSAGE];
         let mut round = || -> Result<()> {
             send(stream, &message)?;
@@ -88,11 +103,14 @@ pub(crate) fn ping(cores: [u32; 2]) -> Result<f64> {
     })
 }
 
-/// Bytes per second of a stream of messages of 1 MiB between two processes that poll their sockets.
-pub(crate) fn stream(cores: [u32; 2]) -> Result<f64> {
-    active("sink", cores, |stream| {
-        // Adverb sends from four buffers in turn.
-        let buffers = avec![[4096]| 7; 4 * LONG];
+/// Bytes per second of a stream of messages of 1 MiB, sent from a number of buffers in turn.
+pub(crate) fn stream(cores: [u32; 2], wait: Wait, buffers: usize) -> Result<f64> {
+    let sink = match wait {
+        Wait::Poll => "sink",
+        Wait::Sleep => "sleeping-sink",
+    };
+    active((sink, wait), cores, |stream| {
+        let buffers = avec![[4096]| 7; buffers * LONG];
         let mut stream_for = |duration| -> Result<(usize, Instant)> {
             let (start, mut sent) = (Instant::now(), 0);
             for message in buffers.chunks(LONG).cycle() {
@@ -115,7 +133,7 @@ pub(crate) fn stream(cores: [u32; 2]) -> Result<f64> {
 /// Starts the passive process and runs the active side on a thread of its own, which leaves this one where
 /// it is.
 fn active(
-    role: &str,
+    (role, wait): (&str, Wait),
     cores: [u32; 2],
     run: impl FnOnce(&mut TcpStream) -> Result<f64> + Send,
 ) -> Result<f64> {
@@ -134,14 +152,14 @@ fn active(
     let there: SocketAddr = there.context("the passive side over TCP printed no address")?;
     let active = || {
         pin(cores[0]).context("cannot pin")?;
-        run(&mut polled(TcpStream::connect(there)?)?)
+        run(&mut prepared(TcpStream::connect(there)?, wait)?)
     };
     std::thread::scope(|scope| scope.spawn(active).join()).expect("the active side does not panic")
 }
 
-fn polled(stream: TcpStream) -> Result<TcpStream> {
+fn prepared(stream: TcpStream, wait: Wait) -> Result<TcpStream> {
     stream.set_nodelay(true)?;
-    stream.set_nonblocking(true)?;
+    stream.set_nonblocking(wait == Wait::Poll)?;
     Ok(stream)
 }
 
@@ -165,7 +183,7 @@ fn send(stream: &mut TcpStream, mut bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Calls again and again until the call transfers something.
+/// Repeats a call until it transfers something; a call that blocks is not repeated.
 fn poll(mut call: impl FnMut() -> std::io::Result<usize>) -> Result<usize> {
     let begin = Instant::now();
     loop {
