@@ -88,7 +88,12 @@ pub(crate) fn requests_per_second(setting: &Setting, command: &str) -> Result<f6
     figure_in(&printed, "/metrics/requests_per_s")
 }
 
-/// The same with some of the roles at `adverb serve` on this host.
+/// Requests per second of a service with one server core and one client.
+pub(crate) fn served_per_second(setting: &Setting, command: &str) -> Result<f64> {
+    figure(setting, command, "/metrics/requests_per_s")
+}
+
+/// Requests per second of a program with some of its roles at `adverb serve` on this host.
 pub(crate) fn requests_per_second_served(setting: &Setting, command: &str) -> Result<f64> {
     let (_server, address) = serve(setting, &["--device", "soft", "--no-pin"], "")?;
     requests_per_second(setting, &format!("{command} --peer {address}"))

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use adverb_host::pin;
 use aligned_vec::avec;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::child::Ended;
 
@@ -18,6 +18,11 @@ use crate::child::Ended;
 const MESSAGE: usize = 64;
 const WARM_UP: u32 = 2_000;
 const ROUNDS: u32 = 30_000;
+/// Requests of the sequencer's client that are outstanding, as many as `adverb sequencer` has.
+pub(crate) const OUTSTANDING: usize = 8;
+/// A request of the sequencer, and its answer.
+const NUMBER: usize = 8;
+const SEQUENCED: Duration = Duration::from_millis(300);
 /// A message of the stream.
 const LONG: usize = 1 << 20;
 const STREAMED: Duration = Duration::from_millis(300);
@@ -37,6 +42,8 @@ enum Role {
     Sink,
     /// The same, and sleeps until bytes arrive.
     SleepingSink,
+    /// Answers each request by the next number.
+    Sequencer,
 }
 
 /// How the two processes of a stream wait.
@@ -65,7 +72,7 @@ impl Side {
         std::io::stdout().flush()?;
         let wait = match self.role {
             Role::SleepingSink => Wait::Sleep,
-            Role::Mirror | Role::Sink => Wait::Poll,
+            Role::Mirror | Role::Sink | Role::Sequencer => Wait::Poll,
         };
         let mut stream = prepared(listener.accept()?.0, wait)?;
         let mut message = [0; MESSAGE];
@@ -81,6 +88,7 @@ impl Side {
                 while receive(&mut stream, &mut long)? == LONG {}
                 send(&mut stream, &[1])
             }
+            Role::Sequencer => hand_out(&mut stream),
         }
     }
 }
@@ -130,6 +138,46 @@ pub(crate) fn stream(cores: [u32; 2], wait: Wait, buffers: usize) -> Result<f64>
     })
 }
 
+/// Numbers per second of a sequencer, whose client keeps [`OUTSTANDING`] requests outstanding.
+pub(crate) fn sequencer(cores: [u32; 2]) -> Result<f64> {
+    active(("sequencer", Wait::Poll), cores, |stream| {
+        send(stream, &[0; OUTSTANDING * NUMBER])?;
+        let mut numbers = [0; OUTSTANDING * NUMBER];
+        let (start, mut next, mut partial) = (Instant::now(), 0, 0);
+        while start.elapsed() < SEQUENCED {
+            partial += some(stream, &mut numbers[partial..])?;
+            let whole = partial / NUMBER * NUMBER;
+            for number in numbers[..whole].chunks(NUMBER) {
+                ensure!(number == u64::to_ne_bytes(next), "not number {next}");
+                next += 1;
+            }
+            // A request for each answer, by one call.
+            send(stream, &[0; OUTSTANDING * NUMBER][..whole])?;
+            numbers.copy_within(whole..partial, 0);
+            partial -= whole;
+        }
+        Ok(next as f64 / start.elapsed().as_secs_f64())
+    })
+}
+
+/// Answers each request by the next number until the client ends the stream; all that have arrived by one call.
+fn hand_out(stream: &mut TcpStream) -> Result<()> {
+    let mut requests = [0; OUTSTANDING * NUMBER];
+    let (mut next, mut partial) = (0u64, 0);
+    loop {
+        let received = some(stream, &mut requests[..])?;
+        if received == 0 {
+            return Ok(());
+        }
+        partial += received;
+        let first = next;
+        next += (partial / NUMBER) as u64;
+        partial %= NUMBER;
+        let numbers: Vec<u8> = (first..next).flat_map(u64::to_ne_bytes).collect();
+        send(stream, &numbers)?;
+    }
+}
+
 /// Starts the passive process and runs the active side on a thread of its own, which leaves this one where
 /// it is.
 fn active(
@@ -167,12 +215,17 @@ fn prepared(stream: TcpStream, wait: Wait) -> Result<TcpStream> {
 fn receive(stream: &mut TcpStream, into: &mut [u8]) -> Result<usize> {
     let mut received = 0;
     while received < into.len() {
-        match poll(|| stream.read(&mut into[received..]))? {
+        match some(stream, &mut into[received..])? {
             0 => break,
             n => received += n,
         }
     }
     Ok(received)
+}
+
+/// Receives what has arrived, at least a byte unless the other side sends no more.
+fn some(stream: &mut TcpStream, into: &mut [u8]) -> Result<usize> {
+    poll(|| stream.read(into))
 }
 
 fn send(stream: &mut TcpStream, mut bytes: &[u8]) -> Result<()> {

@@ -33,7 +33,7 @@ pub(crate) const SECTIONS: &[Section] = &[
         bounds: programs::ROWS,
     },
     Section {
-        title: "The store, compared with memcached",
+        title: "Services, compared with services over TCP",
         bounds: store::ROWS,
     },
     Section {
