@@ -11,7 +11,7 @@ use super::value::{count, duration, rate, word_of};
 /// Compare ways to answer requests: SEND, WRITE and polling, or READ?
 ///
 /// Clients send requests to one server, which computes a reply from all bytes of
-/// each. Four ways:
+/// each. The ways:
 ///
 ///   send        request and reply by SEND; both sides wait for completions
 ///   write       request and reply by WRITE; both sides poll memory
@@ -19,6 +19,8 @@ use super::value::{count, duration, rate, word_of};
 ///               --transport ud requests use UC, because UD has no WRITE
 ///   read        the client READs what it wants from the server's memory, whose CPU
 ///               does nothing: only if that is all that a server has to do
+///   tcp         both over sockets that client and server poll: with --device tcp,
+///               and on models if named
 ///
 /// Each way runs over each transport that can carry it; ways, transports and all
 /// numbers take lists. Each byte of each reply is checked, or the command fails.
@@ -39,13 +41,15 @@ use super::value::{count, duration, rate, word_of};
 Examples:
   adverb rpc                                         on the user-space device
   adverb rpc --clients 20 --device model:cx3,model:connect_ib   one table
+  adverb rpc --device soft,tcp                       compared with kernel TCP
   adverb rpc --by send,write --transport rc --reply 64,1K,16K
   adverb rpc --by send --transport rc --rate 10k,50k,200k
          --completion poll,event,hybrid:20us      latency and CPU against load
   adverb rpc --clients 4 --peer HOST --device verbs:mlx5_0   the server at HOST"
 )]
 pub(crate) struct RpcArgs {
-    /// How requests and replies are sent: send, write, write-send or read (see above) [default: each]
+    /// How requests and replies are sent: send, write, write-send, read or tcp (see above)
+    /// [default: each, as the device can]
     #[arg(
         long,
         value_name = "HOW",

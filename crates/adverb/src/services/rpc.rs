@@ -10,7 +10,6 @@ use adverb_results::{Completion, Record, Transport, Word};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::QpType;
 use adverb_workload::pattern::Timing;
-use serde_json::json;
 
 use super::check::{check_cores, check_duration, check_memory};
 use super::start::{Setting, measure_each, schedule_on};
@@ -37,7 +36,8 @@ pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
             repetitions: args.repetitions,
             duration: schedule_on(args, &on.device).measured,
         };
-        let cells = points.iter().flat_map(|args| ways(args, &mut left_out));
+        let cells = points.iter();
+        let cells = cells.flat_map(|args| ways(args, &on.device, &mut left_out));
         let cells = cells.collect::<Vec<_>>().into_iter();
         let cells = cells.map(|(args, way)| cell(args, way, &on.device));
         all.push((setting, cells.collect::<anyhow::Result<Vec<_>>>()?));
@@ -65,32 +65,50 @@ pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the ways that a point asks for, and notes those that cannot exist, with the reason.
+/// Returns the ways that a point asks for on a device, and notes those that cannot exist, with the reason.
 fn ways<'a>(
     args: &'a RpcArgs,
+    device: &DeviceArgs,
     left_out: &mut BTreeMap<String, &'static str>,
 ) -> Vec<(&'a RpcArgs, (EchoBy, Transport))> {
+    let device = device.choice();
     let each = |by: EchoBy| {
-        let transports = match args.transport {
-            Some(one) => vec![one],
-            None => vec![Transport::Rc, Transport::Uc, Transport::Ud],
+        let transports = match (by, args.transport) {
+            (EchoBy::Tcp, _) => vec![Transport::Tcp],
+            (_, Some(one)) => vec![one],
+            (_, None) => vec![Transport::Rc, Transport::Uc, Transport::Ud],
         };
         transports.into_iter().map(move |transport| (by, transport))
     };
+    let is_tcp = matches!(device, DeviceChoice::Tcp(_));
     let all = match args.by {
         Some(one) => vec![one],
-        None => EchoBy::ALL.to_vec(),
+        None if is_tcp => vec![EchoBy::Tcp],
+        None => EchoBy::ALL
+            .into_iter()
+            .filter(|by| *by != EchoBy::Tcp)
+            .collect(),
+    };
+    let of_device = |by| match (by, &device) {
+        (EchoBy::Tcp, DeviceChoice::Tcp(_) | DeviceChoice::Model(_)) => None,
+        (EchoBy::Tcp, _) => Some("an RDMA device has no sockets; name --device tcp"),
+        (_, DeviceChoice::Tcp(_)) => Some("TCP has no queue pairs; leave out --by"),
+        _ => None,
     };
     let mut ways = Vec::new();
     for (by, transport) in all.into_iter().flat_map(each) {
-        match by.refusal(queue_pair(transport), args.completion) {
+        let refused = of_device(by);
+        match refused.or_else(|| by.refusal(queue_pair(transport), args.completion)) {
             None => ways.push((args, (by, transport))),
             Some(why) => {
                 let completion = match args.completion {
                     Completion::Poll => String::new(),
                     other => format!(" with --completion {other}"),
                 };
-                let what = format!("{} over {transport}{completion}", by.word());
+                let what = match by {
+                    EchoBy::Tcp => format!("tcp{completion}"),
+                    _ => format!("{} over {transport}{completion}", by.word()),
+                };
                 left_out.insert(what, why);
             }
         }
@@ -150,19 +168,10 @@ fn cell(
         wait: args.completion,
         path: clients.on.path.options()?,
     };
-    let mut params = json!({
-        "by": by.word(), "transport": transport, "request_bytes": args.request,
-        "reply_bytes": args.reply, "clients": clients.clients,
-        "outstanding": clients.outstanding, "machines": machines,
-        "server_cores": args.cores, "completion": args.completion,
-        "offered_per_s": args.rate,
-    });
-    if args.think > Span::ZERO {
-        params["think_ns"] = args.think.as_ns_f64().into();
-    }
+    let (program, params) = echo.parameters(args.rate);
     let job = Job::Echo(echo, schedule_on(clients, device));
     Ok(JobCell::new(
-        "rpc",
+        program,
         &params,
         title(std::slice::from_ref(args)),
         job,
@@ -301,8 +310,12 @@ fn answer(records: &[&Record]) -> Option<String> {
         let cpu = record
             .metric("server_cpu_percent")
             .map(|percent| format!(", server CPU {percent:.0} %"));
+        let over = match by {
+            EchoBy::Tcp => String::new(),
+            _ => format!(" over {transport}"),
+        };
         Some(format!(
-            "{} over {transport} ({rate}, p50 {p50}{})",
+            "{}{over} ({rate}, p50 {p50}{})",
             name(*by),
             cpu.unwrap_or_default()
         ))
@@ -328,5 +341,6 @@ fn name(by: EchoBy) -> &'static str {
         EchoBy::Write => "WRITE and polling",
         EchoBy::WriteSend => "WRITE answered by SEND",
         EchoBy::Read => "READ",
+        EchoBy::Tcp => "TCP",
     }
 }

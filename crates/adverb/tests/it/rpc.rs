@@ -53,6 +53,27 @@ fn each_way_runs_over_each_transport_that_can_carry_it() {
 }
 
 #[test]
+fn sockets_are_compared_with_queue_pairs() {
+    let tcp = "--clients 3 --cores 2 --outstanding 3 --request 100 --reply 3000 --duration 30ms";
+    assert_eq!(ways(&records(&format!("{tcp} --device tcp"))), ["tcp tcp"]);
+    let both = records("--device soft,tcp --by send,tcp --transport rc --duration 30ms");
+    assert_eq!(ways(&both), ["send rc", "tcp tcp"]);
+    let model = records("--device model:cx3 --by tcp,write --transport rc --clients 4");
+    assert_eq!(ways(&model), ["tcp tcp", "write rc"]);
+    let rate = |record: &Value| record["metrics"]["requests_per_s"].as_f64().unwrap();
+    assert!(rate(&model[0]) < rate(&model[1]), "{model:?}");
+}
+
+/// More than the buffers of both sockets hold is in flight in each direction.
+#[test]
+fn a_client_over_tcp_takes_replies_while_it_sends() {
+    let records = records(
+        "--device tcp --clients 1 --outstanding 64 --request 1M --reply 1M --duration 200ms",
+    );
+    assert!(records[0]["metrics"]["checked"]["replies"].as_u64() >= Some(64));
+}
+
+#[test]
 fn several_devices_have_one_table_and_a_sentence_each() {
     let place = Place::new();
     let devices = "--device model:cx3,model:connect_ib --clients 4 --transport rc";

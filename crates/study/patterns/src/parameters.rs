@@ -2,8 +2,11 @@
 
 use serde_json::{Value, json};
 
+use crate::echo::{Echo, EchoBy};
 use crate::onesided::{OneSided, Puts, Remote};
 use crate::rpc::{RequestBy, Rpc, Service};
+use adverb_results::Word as _;
+use adverb_units::Span;
 use adverb_workload::pattern::Posting;
 
 impl Rpc {
@@ -56,6 +59,28 @@ impl OneSided {
             params["server_cores"] = cores.into();
         }
         ("kv", params)
+    }
+}
+
+impl Echo {
+    /// Returns the program's name and its parameters, by name; `offered` are the requests per second that clients of an
+    /// open pace send.
+    pub fn parameters(&self, offered: Option<f64>) -> (&'static str, Value) {
+        let clients = &self.clients;
+        let transport = match self.by {
+            EchoBy::Tcp => "tcp".to_owned(),
+            _ => self.transport.to_string().to_lowercase(),
+        };
+        let mut params = json!({
+            "by": self.by.word(), "transport": transport,
+            "request_bytes": self.request, "reply_bytes": self.reply, "clients": clients.threads,
+            "outstanding": clients.outstanding, "machines": clients.machines,
+            "server_cores": self.cores, "completion": self.wait, "offered_per_s": offered,
+        });
+        if self.think > Span::ZERO {
+            params["think_ns"] = self.think.as_ns_f64().into();
+        }
+        ("rpc", params)
     }
 }
 

@@ -1,7 +1,5 @@
 //! A client: sends requests within its window and at its pace, and checks every byte of the replies.
 
-use std::collections::VecDeque;
-
 use adverb_units::{Span, Time};
 use adverb_verbs::{
     Imm, Level, MemoryRegion, Operation, QueuePair, SendFlags, SendRequest, Station, WcOpcode,
@@ -9,33 +7,17 @@ use adverb_verbs::{
 };
 use adverb_workload::attend::{Awaited, Members, attentively};
 use adverb_workload::pattern::{Meter, PatternError, Schedule, Wait};
-use adverb_workload::random::{Random, mix};
+use adverb_workload::random::Random;
 use adverb_workload::reap::{BATCH, Reaper};
 
+use super::due::{self, Asked, Due};
 use super::ends::Ends;
 use super::server::{FAREWELL, SLOT_BITS};
 use super::{Echo, EchoBy, RECORDS, content, or_none, record};
+use crate::rpc::TIMEOUT;
 use crate::rpc::slots::{Kind, Scan, last_byte};
-use crate::rpc::{Pace, TIMEOUT};
 use crate::sends::Sends;
 use crate::tally::ServiceTally;
-
-/// An outstanding request.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    /// Seed of its reply.
-    seed: u64,
-    /// When it was due.
-    at: Time,
-}
-
-/// When a client sends its next requests.
-enum Due {
-    /// A time for each request that is not outstanding.
-    Closed(VecDeque<Time>),
-    /// The time of the next request, and the mean time between two.
-    Open(Time, Span),
-}
 
 /// What a wait has found.
 struct Found {
@@ -88,12 +70,9 @@ impl<'w, S: Station> Client<'w, S> {
         let station = members.station();
         let now = station.now();
         let window = echo.clients.outstanding as usize;
-        let seed = mix(echo.clients.seed ^ u64::from(client) << 32);
+        let seed = due::seed(&echo.clients, client);
         let mut random = Random::new(seed);
-        let due = match echo.clients.pace {
-            Pace::Closed => Due::Closed(VecDeque::from(vec![now; window])),
-            Pace::Open(mean) => Due::Open(now + random.exponential(mean), mean),
-        };
+        let due = Due::new(&echo.clients, &mut random, now);
         let separate = (!ends.shares_queue()).then(|| ends.replying().queue.reaper());
         Client {
             station,
@@ -147,10 +126,9 @@ impl<'w, S: Station> Client<'w, S> {
     /// Returns when the next request is due, if there is room for it: slots are used in turn.
     fn due(&self) -> Option<Time> {
         let slot = (self.asked % self.slots.len() as u64) as usize;
-        match &self.due {
-            _ if self.slots[slot].is_some() => None,
-            Due::Closed(times) => times.front().copied(),
-            Due::Open(next, _) => Some(*next),
+        match self.slots[slot] {
+            Some(_) => None,
+            None => self.due.next(),
         }
     }
 
@@ -272,18 +250,13 @@ impl<'w, S: Station> Client<'w, S> {
         if let (true, Some(waits)) = (self.meter.is_open(now), &mut self.tally.waits) {
             waits.record(now - asked.at);
         }
-        if let Due::Closed(times) = &mut self.due {
-            times.push_back(now + self.echo.think);
-        }
+        self.due.answered(now + self.echo.think);
         Ok(())
     }
 
     /// Sends a request that was due `at`.
     fn ask(&mut self, at: Time) -> Result<(), PatternError> {
-        match &mut self.due {
-            Due::Closed(times) => drop(times.pop_front()),
-            Due::Open(next, mean) => *next = *next + self.random.exponential(*mean),
-        }
+        self.due.sent(&mut self.random);
         let slot = self.asked % self.slots.len() as u64;
         let seed = match self.echo.by {
             EchoBy::Read => self.read(slot)?,

@@ -7,8 +7,10 @@
 
 mod client;
 mod content;
+mod due;
 mod ends;
 mod server;
+mod streams;
 
 use adverb_results::Word;
 use adverb_units::{Bytes, Span};
@@ -45,11 +47,19 @@ pub enum EchoBy {
     WriteSend,
     /// The client READs what it wants; the server does nothing.
     Read,
+    /// Both over a TCP connection of each client, whose sockets client and server poll.
+    Tcp,
 }
 
 impl EchoBy {
     /// All ways.
-    pub const ALL: [EchoBy; 4] = [EchoBy::Send, EchoBy::Write, EchoBy::WriteSend, EchoBy::Read];
+    pub const ALL: [EchoBy; 5] = [
+        EchoBy::Send,
+        EchoBy::Write,
+        EchoBy::WriteSend,
+        EchoBy::Read,
+        EchoBy::Tcp,
+    ];
 
     /// Whether requests are written to memory that the server polls.
     fn writes_requests(self) -> bool {
@@ -66,6 +76,9 @@ impl EchoBy {
         match (self, transport) {
             (EchoBy::Read, QpType::Uc | QpType::Ud) => Some("only RC has READ"),
             (EchoBy::Write, QpType::Ud) => Some("UD has no WRITE"),
+            // Of a program over TCP the transport of queue pairs is RC, as everywhere.
+            (EchoBy::Tcp, QpType::Uc | QpType::Ud) => Some("TCP has no queue pairs"),
+            (EchoBy::Tcp, _) if wait != Wait::Poll => Some("both sides poll their sockets"),
             (EchoBy::Write, _) if wait != Wait::Poll => {
                 Some("both sides poll memory, which raises no events")
             }
@@ -81,6 +94,7 @@ impl Word for EchoBy {
             EchoBy::Write => "write",
             EchoBy::WriteSend => "write-send",
             EchoBy::Read => "read",
+            EchoBy::Tcp => "tcp",
         }
     }
 
@@ -159,6 +173,9 @@ impl Echo {
 
     /// Returns the memory of a member.
     pub(crate) fn memory(&self, role: RoleId) -> Bytes {
+        if self.by == EchoBy::Tcp {
+            return Bytes::new(0);
+        }
         let outbox = match self.seats().part(role) {
             RpcPart::Core(_) if self.by == EchoBy::Read => 0,
             RpcPart::Core(core) => self.replies().bytes() * self.clients_of(core),
@@ -177,6 +194,7 @@ impl Echo {
         let per_core = clients.threads.div_ceil(self.cores.max(1));
         // Requests as datagrams are received by one queue pair of a core.
         let receives = match (self.by, self.transport) {
+            (EchoBy::Tcp, _) => 1,
             (EchoBy::Send, QpType::Ud) => per_core.saturating_mul(clients.outstanding),
             _ => clients.outstanding,
         };
@@ -186,7 +204,7 @@ impl Echo {
             ("clients of a core", per_core, MAX_CLIENTS),
             ("client machines", clients.machines, 1 << 14),
             ("requests of a client", clients.outstanding, 1 << 12),
-            ("receives of a queue pair", receives, caps.max_qp_wr),
+            ("receives of a queue pair", receives, caps.max_qp_wr.max(1)),
             ("bytes of a request", self.request, last),
             ("bytes of a reply", self.reply, last),
         ] {
@@ -224,8 +242,11 @@ pub fn run_echo<S: Station>(
     echo.check(station.context().caps())?;
     let seats = echo.seats();
     let members = Members::new(station, (me, seats.members()), seats.peers(me));
-    let ends = Ends::new(&members, echo, me)?;
     let part = seats.part(me);
+    if echo.by == EchoBy::Tcp {
+        return streams::run(&members, echo, part, schedule);
+    }
+    let ends = Ends::new(&members, echo, me)?;
     if matches!(part, RpcPart::Core(_)) && echo.by == EchoBy::Read {
         fill_records(echo, ends.requests())?;
     }

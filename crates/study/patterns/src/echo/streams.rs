@@ -1,0 +1,278 @@
+//! Requests and replies over TCP: a connection of each client, which its core polls in turn.
+
+use std::collections::VecDeque;
+
+use adverb_units::{Span, Time};
+use adverb_verbs::{Level, RoleId, Station, StreamError, StreamWait, Streams, WaitError, Work};
+use adverb_workload::attend::{Awaited, Members, attentively};
+use adverb_workload::pattern::{Meter, PatternError, Schedule};
+use adverb_workload::random::Random;
+use adverb_workload::streams::{StreamOf, send_all};
+
+use super::due::{self, Asked, Due};
+use super::{Echo, content, or_none};
+use crate::rpc::{RpcPart, TIMEOUT};
+use crate::tally::ServiceTally;
+use crate::wan::streams::{accept, connect};
+
+/// Runs a core or a client.
+pub(super) fn run<S: Station>(
+    members: &Members<'_, S>,
+    echo: &Echo,
+    part: RpcPart,
+    schedule: Schedule,
+) -> Result<ServiceTally, PatternError> {
+    let tally = match part {
+        RpcPart::Core(core) => {
+            let clients: Vec<RoleId> = echo.seats().clients_of(core).collect();
+            let streams = accept(members, &clients)?;
+            members.meet()?;
+            serve(members, echo, streams, schedule)?
+        }
+        RpcPart::Client(client) => {
+            let stream = connect(members, echo.seats().core_of(client))?;
+            members.meet()?;
+            Client::new(members, echo, (client, &stream), schedule).run()?
+        }
+    };
+    members.meet()?;
+    Ok(tally)
+}
+
+/// Received messages of one length, the last of them in part.
+struct Inbox {
+    length: usize,
+    bytes: Vec<u8>,
+    filled: usize,
+}
+
+impl Inbox {
+    /// Has room for all messages that can be in flight.
+    fn new(length: u32, outstanding: u32) -> Self {
+        let length = length as usize;
+        Inbox {
+            length,
+            bytes: vec![0; length * outstanding as usize],
+            filled: 0,
+        }
+    }
+
+    fn room(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.filled..]
+    }
+
+    /// Takes the messages that are whole after `received` more bytes.
+    fn take(
+        &mut self,
+        received: usize,
+        each: impl FnMut(&[u8]) -> Result<(), PatternError>,
+    ) -> Result<(), PatternError> {
+        self.filled += received;
+        let whole = self.filled / self.length * self.length;
+        self.bytes[..whole].chunks(self.length).try_for_each(each)?;
+        self.bytes.copy_within(whole..self.filled, 0);
+        self.filled -= whole;
+        Ok(())
+    }
+}
+
+/// Accounts for loading a message.
+fn load<S: Station>(station: &S, bytes: u32) {
+    station.account(Work::Load {
+        lines: bytes.div_ceil(64),
+        from: Level::Cache,
+    });
+}
+
+/// Serves until all clients have ended their connections.
+fn serve<S: Station>(
+    members: &Members<'_, S>,
+    echo: &Echo,
+    streams: Vec<StreamOf<S>>,
+    schedule: Schedule,
+) -> Result<ServiceTally, PatternError> {
+    let station = members.station();
+    let begin = station.now();
+    let until = begin + schedule.warm_up + schedule.measured;
+    let mut meter = Meter::new(begin, schedule);
+    let inbox = || Inbox::new(echo.request, echo.clients.outstanding);
+    let mut open: Vec<_> = streams.into_iter().map(|own| (own, inbox())).collect();
+    let mut reply = vec![0; echo.reply as usize];
+    let (mut answered, mut replies) = (0, Vec::new());
+    while !open.is_empty() {
+        let mut ended = Vec::new();
+        for (place, (stream, inbox)) in open.iter_mut().enumerate() {
+            let received = match station.streams().receive_arrived(stream, inbox.room()) {
+                Ok(received) => received,
+                Err(WaitError::Stream(StreamError::Closed)) => {
+                    ended.push(place);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            inbox.take(received, |request| {
+                load(station, echo.request);
+                station.account(Work::Decode { requests: 1 });
+                content::fill(&mut reply, content::digest(request));
+                replies.extend_from_slice(&reply);
+                answered += 1;
+                Ok(())
+            })?;
+            // All answers that there are by one call. A client takes them while it sends.
+            send_all(members, stream, &replies)?;
+            replies.clear();
+        }
+        ended
+            .iter()
+            .rev()
+            .for_each(|place| drop(open.remove(*place)));
+        meter.look(station, station.now(), answered);
+    }
+    // Clients may have begun a little earlier.
+    let now = station.now();
+    if now < until {
+        station.sleep(until - now);
+    }
+    meter.look(station, station.now(), answered);
+    Ok(ServiceTally::default().measured_by(&meter))
+}
+
+/// The state of a running client.
+struct Client<'w, S: Station> {
+    members: &'w Members<'w, S>,
+    echo: &'w Echo,
+    stream: &'w StreamOf<S>,
+    random: Random,
+    /// Seeds of the requests.
+    seed: u64,
+    /// Number of requests so far.
+    sent: u64,
+    due: Due,
+    /// Requests without a reply, in order.
+    asked: VecDeque<Asked>,
+    /// Bytes of requests that the socket had no room for.
+    outbox: Vec<u8>,
+    inbox: Inbox,
+    until: Time,
+    answers: u64,
+    meter: Meter,
+    tally: ServiceTally,
+}
+
+impl<'w, S: Station> Client<'w, S> {
+    fn new(
+        members: &'w Members<'w, S>,
+        echo: &'w Echo,
+        (client, stream): (u32, &'w StreamOf<S>),
+        schedule: Schedule,
+    ) -> Self {
+        let now = members.station().now();
+        let seed = due::seed(&echo.clients, client);
+        let mut random = Random::new(seed);
+        Client {
+            members,
+            echo,
+            stream,
+            due: Due::new(&echo.clients, &mut random, now),
+            random,
+            seed,
+            sent: 0,
+            asked: VecDeque::new(),
+            outbox: Vec::new(),
+            inbox: Inbox::new(echo.reply, echo.clients.outstanding),
+            until: now + schedule.warm_up + schedule.measured,
+            answers: 0,
+            meter: Meter::new(now, schedule),
+            tally: ServiceTally::timed(echo.clients.timing),
+        }
+    }
+
+    /// Sends requests until the measured time is over, waits for outstanding ones, and ends the connection.
+    fn run(mut self) -> Result<ServiceTally, PatternError> {
+        let station = self.members.station();
+        let mut now = station.now();
+        let mut answered_at = now;
+        while now < self.until || !self.asked.is_empty() {
+            while let Some(at) = self.due(now).filter(|at| *at <= now) {
+                self.ask(at);
+            }
+            let before = self.answers;
+            let received = self.exchange(now)?;
+            now = station.now();
+            self.take(received, now)?;
+            if self.asked.is_empty() || self.answers > before {
+                answered_at = now;
+            }
+            if now - answered_at > TIMEOUT {
+                return Err(PatternError::Lost {
+                    missing: self.asked.len() as u32,
+                    timeout: TIMEOUT,
+                });
+            }
+        }
+        station.streams().shutdown(self.stream)?;
+        Ok(self.tally.measured_by(&self.meter))
+    }
+
+    /// Returns when the next request is due, if there is room for it.
+    fn due(&self, now: Time) -> Option<Time> {
+        let has_room = self.asked.len() < self.echo.clients.outstanding as usize;
+        self.due.next().filter(|_| has_room && now < self.until)
+    }
+
+    fn ask(&mut self, at: Time) {
+        let begin = self.outbox.len();
+        self.outbox.resize(begin + self.echo.request as usize, 0);
+        let request = &mut self.outbox[begin..];
+        content::fill(request, self.seed.wrapping_add(self.sent));
+        let seed = content::digest(request);
+        self.asked.push_back(Asked { seed, at });
+        self.sent += 1;
+        self.due.sent(&mut self.random);
+    }
+
+    /// Sends what there is room for, and receives. It waits only if all is sent: the server may wait until its replies
+    /// are taken.
+    fn exchange(&mut self, now: Time) -> Result<usize, PatternError> {
+        let streams = self.members.station().streams();
+        if !self.outbox.is_empty() {
+            match streams.send_some(self.stream, &self.outbox, StreamWait::Poll, Span::ZERO) {
+                Ok(sent) => drop(self.outbox.drain(..sent)),
+                Err(WaitError::TimedOut { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let next = self.due(now);
+        let (stream, room) = (self.stream, self.inbox.room());
+        if !self.outbox.is_empty() {
+            return Ok(streams.receive_arrived(stream, room)?);
+        }
+        let mut receive = |timeout| streams.receive_some(stream, room, StreamWait::Poll, timeout);
+        or_none(match next {
+            Some(next) => receive(next.min(self.until) - now).map_err(PatternError::from),
+            None => attentively(self.members, Awaited::Message, receive),
+        })
+    }
+
+    /// Checks the replies among the received bytes.
+    fn take(&mut self, received: usize, now: Time) -> Result<(), PatternError> {
+        let station = self.members.station();
+        self.inbox.take(received, |reply| {
+            load(station, self.echo.reply);
+            let asked = self.asked.pop_front();
+            let asked = asked.ok_or(PatternError::Wrong("a reply to no request"))?;
+            if !content::is_of(reply, asked.seed) {
+                return Err(PatternError::Wrong("a reply to another request"));
+            }
+            self.tally.values_checked += 1;
+            self.answers += 1;
+            if let (true, Some(waits)) = (self.meter.is_open(now), &mut self.tally.waits) {
+                waits.record(now - asked.at);
+            }
+            self.due.answered(now + self.echo.think);
+            Ok(())
+        })?;
+        self.meter.look(station, now, self.answers);
+        Ok(())
+    }
+}
