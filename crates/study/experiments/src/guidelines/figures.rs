@@ -3,14 +3,15 @@
 use adverb_report::{FigureSpec, Plots, Quantity, RecordPanel, X};
 use adverb_results::Record;
 
-use super::ladder::{Step, generations, ladder, pcie};
+use super::ladder::{Step, generations, ladder, operation, pcie};
 use crate::programs::{parameter, word};
 
-pub(super) static FIGURES: [&FigureSpec; 13] = [
+pub(super) static FIGURES: [&FigureSpec; 14] = [
     &LADDER,
     &CORES,
     &OFFERED,
     &QUEUES,
+    &ANSWERS,
     &ATOMICS,
     &UNITS,
     &SENDS,
@@ -25,6 +26,7 @@ pub(super) static FIGURES: [&FigureSpec; 13] = [
 const SERVED_BY: (X, &str, &str) = (X::Count, "server_cores", "server cores");
 const LOAD: (X, &str, &str) = (X::Count, "offered_per_s", "offered requests per second");
 const QUEUE_PAIRS: (X, &str, &str) = (X::Count, "qps", "queue pairs of the core");
+const CLIENTS: (X, &str, &str) = (X::Parameter, "clients", "clients");
 const WORDS: (X, &str, &str) = (X::Parameter, "words", "words that atomics choose from");
 const PUTS: (X, &str, &str) = (X::Count, "put_ratio", "share of PUTs");
 const SIZE: (X, &str, &str) = (X::Count, "size_bytes", "payload (bytes)");
@@ -33,6 +35,7 @@ const BARS: (X, &str, &str) = (X::Bars, "", "");
 const RATE: (&str, Quantity) = ("requests_per_s", Quantity::RequestRate);
 const MEAN: (&str, Quantity) = ("latency_ns.mean", Quantity::Latency);
 const P99: (&str, Quantity) = ("latency_ns.p99", Quantity::LatencyP99);
+const LINES: (&str, Quantity) = ("pcie_lines_per_request", Quantity::Ratio);
 const BATCH: (&str, Quantity) = ("batch_mean", Quantity::Ratio);
 
 pub(super) const LADDER: FigureSpec = FigureSpec {
@@ -104,6 +107,22 @@ pub(super) const QUEUES: FigureSpec = FigureSpec {
     caption: "Lists of up to 32 answers of 8 B. A NIC processes a queue pair in one of its processing units, so that a \
               core needs several to use more of them. A model and hardware can answer; on soft there are no units.",
     plots: Plots::Records(&[panel("Rate", QUEUE_PAIRS, RATE, every, by_answer)], None),
+};
+
+pub(super) const ANSWERS: FigureSpec = FigureSpec {
+    id: "answers",
+    name: "Ways to answer",
+    title: "Requests of many clients to one core, answered by WRITE, by SEND, or by the NIC alone",
+    caption: "Requests and replies of 32 B. WRITE, WRITE: both sides poll memory. WRITE, SEND: as HERD. READ: the client \
+              fetches its reply, and the core takes no part. A reply by UD needs one queue pair for all clients, the \
+              others one for each. A model and hardware can answer; on soft the costs of queue pairs are those of memory.",
+    plots: Plots::Records(
+        &[
+            panel("Rate", CLIENTS, RATE, every, by_way),
+            panel("Mean latency", CLIENTS, MEAN, every, by_way),
+        ],
+        None,
+    ),
 };
 
 pub(super) const ATOMICS: FigureSpec = FigureSpec {
@@ -186,7 +205,17 @@ pub(super) const PCIE: FigureSpec = FigureSpec {
     title: "Cache lines over PCIe for each operation, at the server or at the machine that posts",
     caption: "Written by the CPU to the NIC (MMIO, doorbells among them), read by the NIC (WQEs, payload, contexts), and \
               written by it (payload, completions). From the counters of the model; on real devices they are not known.",
-    plots: Plots::Records(&[], Some(pcie)),
+    plots: Plots::Records(
+        &[RecordPanel {
+            parts: &[
+                ("written by the CPU (MMIO)", "mmio_writes"),
+                ("read by the NIC", "dma_reads"),
+                ("written by the NIC", "dma_writes"),
+            ],
+            ..panel("Of some operations", BARS, LINES, is_plain, operation)
+        }],
+        Some(pcie),
+    ),
 };
 
 const fn panel(
@@ -200,6 +229,7 @@ const fn panel(
         title,
         x,
         y,
+        parts: &[],
         shows,
         series,
     }
@@ -215,6 +245,19 @@ fn alone(record: &Record) -> bool {
 
 pub(super) fn under_load(record: &Record) -> bool {
     !alone(record)
+}
+
+/// Whether the plot of PCIe transactions shows a record: designs of the ladder, and a size or number of each operation.
+fn is_plain(record: &Record) -> bool {
+    let is = |name, value| parameter(record, name) == value;
+    match record.program.as_str() {
+        "sequencer" => record.figures.iter().any(|id| id == LADDER.id) && under_load(record),
+        "atomics" => is("words", 1) || is("words", 4096),
+        "rpc" => is("clients", 16),
+        "outbound" if word(record, "op") == "read" => is("outstanding", 1),
+        "outbound" => is("size_bytes", 60) && is("qps", 4) && is("clients", 1),
+        _ => is("size_bytes", 32),
+    }
 }
 
 fn in_lists(record: &Record) -> bool {
@@ -253,6 +296,18 @@ fn by_answer(record: &Record) -> String {
         _ => "lists",
     };
     format!("{what}, {how}")
+}
+
+/// `WRITE, SEND (UD)`.
+pub(super) fn by_way(record: &Record) -> String {
+    let transport = word(record, "transport").to_uppercase();
+    let way = match word(record, "by") {
+        "send" => "SEND, SEND",
+        "write" => "WRITE, WRITE",
+        "write-send" => "WRITE, SEND",
+        _ => "READ",
+    };
+    format!("{way} ({transport})")
 }
 
 pub(super) fn by_list(record: &Record) -> String {

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use adverb_report::format;
 use adverb_results::{DeviceKind, Record};
 
-use super::figures::{ATOMICS, CORES, FIGURES, HERD, KV, OFFERED, by_store};
+use super::figures::{ANSWERS, ATOMICS, CORES, FIGURES, HERD, KV, OFFERED, by_store, by_way};
 use super::ladder::{Step, limit, steps};
 use crate::programs::{of_device, parameter, word};
 
@@ -25,7 +25,7 @@ const KEEPS_UP: f64 = 0.95;
 
 /// The four guidelines, which are about a NIC.
 const GUIDELINES: [Find; 4] = [contention, mmio, parallelism, dma];
-const OF_ALL_DEVICES: [Find; 5] = [ladder, too_many_cores, offered, store, herd];
+const OF_ALL_DEVICES: [Find; 6] = [ladder, too_many_cores, offered, answers, store, herd];
 
 /// Whether a record is of hardware or of a model of it.
 fn has_nic(record: &Record) -> bool {
@@ -281,25 +281,38 @@ fn offered(evidence: &Evidence<'_>) -> Option<String> {
     ))
 }
 
+/// Returns the fastest of some records, and the slowest, if there are several.
+fn extremes(records: Vec<&Record>, name: fn(&Record) -> String) -> Option<String> {
+    let rated = records.into_iter();
+    let rated = rated.filter_map(|record| Some((rate(record)?, record)));
+    let mut rated: Vec<(f64, &Record)> = rated.collect();
+    rated.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let named =
+        |(rate, record): &(f64, &Record)| format!("{} ({})", name(record), format::rate(*rate));
+    match &rated[..] {
+        [first, .., last] => Some(format!("{}, the slowest {}", named(first), named(last))),
+        _ => None,
+    }
+}
+
+fn answers(evidence: &Evidence<'_>) -> Option<String> {
+    let clients = |record: &Record| parameter(record, "clients");
+    let all = evidence.all(ANSWERS.id, |_| true);
+    let most = all.iter().map(|record| clients(record)).max()?;
+    let of_most = all.into_iter().filter(|record| clients(record) == most);
+    let named = extremes(of_most.collect(), by_way)?;
+    Some(format!(
+        "the fastest way to answer {most} clients from one core is {named}."
+    ))
+}
+
 fn store(evidence: &Evidence<'_>) -> Option<String> {
     let best = |share: f64| {
         let has_share = |record: &Record| {
             let found = record.params.get("put_ratio");
             found.and_then(serde_json::Value::as_f64) == Some(share)
         };
-        let all = evidence.all(KV.id, has_share);
-        let mut rated: Vec<(f64, &Record)> = all
-            .into_iter()
-            .filter_map(|record| Some((rate(record)?, record)))
-            .collect();
-        rated.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let named = |(rate, record): &(f64, &Record)| {
-            format!("{} ({})", by_store(record), format::rate(*rate))
-        };
-        match &rated[..] {
-            [first, .., last] => Some(format!("{}, the slowest {}", named(first), named(last))),
-            _ => None,
-        }
+        extremes(evidence.all(KV.id, has_share), by_store)
     };
     let (gets, mixed) = (best(0.0)?, best(0.5)?);
     Some(format!(

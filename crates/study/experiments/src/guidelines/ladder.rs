@@ -3,7 +3,7 @@
 use adverb_report::{Table, format};
 use adverb_results::Record;
 
-use super::figures::{LADDER, by_list, by_op, design, under_load};
+use super::figures::{LADDER, by_list, by_op, by_way, design, under_load};
 use crate::programs::{parameter, word};
 
 /// Steps of the ladder.
@@ -158,11 +158,20 @@ pub(super) fn generations(records: &[&Record]) -> Table {
 }
 
 /// `SEND, lists of 16, 60 B, queue pairs of each core: 2`.
-fn operation(record: &Record) -> String {
+pub(super) fn operation(record: &Record) -> String {
     let count = |name| parameter(record, name);
     match record.program.as_str() {
         "sequencer" => design(record),
-        "atomics" => format!("FETCH_ADD on {} words", count("words")),
+        "rpc" => format!(
+            "{} of {} B, {} clients",
+            by_way(record),
+            count("reply_bytes"),
+            count("clients")
+        ),
+        "atomics" => match count("words") {
+            1 => "FETCH_ADD on one word".to_owned(),
+            words => format!("FETCH_ADD on {words} words"),
+        },
         "outbound" if word(record, "op") == "read" => {
             let window = count("outstanding");
             format!("READ of {} B, windows of {window}", count("size_bytes"))

@@ -170,6 +170,7 @@ const fn panel(
         title,
         x,
         y,
+        parts: &[],
         shows,
         series,
     }

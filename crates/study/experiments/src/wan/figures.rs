@@ -207,6 +207,7 @@ const fn panel(
         title,
         x,
         y,
+        parts: &[],
         shows,
         series,
     }

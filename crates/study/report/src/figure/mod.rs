@@ -105,6 +105,8 @@ pub(crate) struct Bar {
     pub(crate) name: String,
     pub(crate) style: Style,
     pub(crate) value: Point,
+    /// Parts with their names, from left to right; none if it is of one piece.
+    pub(crate) parts: Vec<(&'static str, f64)>,
     /// What others published of the same.
     pub(crate) published: Vec<Mark>,
 }

@@ -77,6 +77,7 @@ fn bars(cells: &Cells<'_>, quantity: Quantity, points: &[&PublishedPoint]) -> Ve
             name,
             style: label::of_operation(cell.record),
             value,
+            parts: Vec::new(),
             published: published::marks(cell.record, quantity, points),
         })
     };

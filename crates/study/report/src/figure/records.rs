@@ -70,6 +70,7 @@ fn bars(spec: &RecordPanel, records: &[&Record], several: bool) -> Option<Panel>
             name: label(spec, record, several),
             style: by_order(place(record).unwrap_or_default()),
             value,
+            parts: parts(spec, record).unwrap_or_default(),
             published: Vec::new(),
         })
         .collect();
@@ -133,7 +134,13 @@ fn point(spec: &RecordPanel, record: &Record) -> Option<Point> {
     let (axis, path, _) = spec.x;
     let x = parameter(record, path)?;
     let (metric, quantity) = spec.y;
-    let y = record.metric(metric).filter(|y| *y > 0.0)?;
+    let y = match spec.parts {
+        [] => record.metric(metric)?,
+        _ => parts(spec, record)?.iter().map(|(_, value)| value).sum(),
+    };
+    if y <= 0.0 {
+        return None;
+    }
     let place = match axis {
         X::Time => format::time(x),
         X::Size => format::size(x as u64),
@@ -152,6 +159,15 @@ fn point(spec: &RecordPanel, record: &Record) -> Option<Point> {
         extent: Extent::Value,
         text: format!("{place}: {}{predicted}", quantity.show(y)),
     })
+}
+
+/// Returns the parts of a record's bar; `None` if the record lacks one.
+fn parts(spec: &RecordPanel, record: &Record) -> Option<Vec<(&'static str, f64)>> {
+    let part = |(name, metric): &(&'static str, &str)| {
+        let value = record.metric(&format!("{}.{metric}", spec.y.0))?;
+        Some((*name, value))
+    };
+    spec.parts.iter().map(part).collect()
 }
 
 /// Returns the parameter at a path such as `impairment.delay_ns`; 0 if the record does not have it, as for a path

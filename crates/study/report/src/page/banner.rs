@@ -59,7 +59,7 @@ fn sweeps_on(records: &[Record]) -> Markup {
         dl class="facts" {
             (fact("Device", &all(|r| format!("{} ({})", r.device, kind(&r.device)))))
             (fact("Machine", &all(|r| machine(&r.provenance.active))))
-            (fact("Hosts of the roles", &all(hosts_of)))
+            (fact("Hosts of the roles", &hosts_of(records)))
             (fact("Adverb", &all(|r| version(&r.provenance))))
             (fact("Device details", &all(|r| details(&r.provenance.active))))
             (fact("Date", &date(times().min(), times().max())))
@@ -68,9 +68,14 @@ fn sweeps_on(records: &[Record]) -> Markup {
     }
 }
 
-fn hosts_of(record: &Record) -> String {
-    let hosts: BTreeSet<&str> = record.roles.iter().map(|role| role.host.as_str()).collect();
-    hosts.into_iter().collect::<Vec<_>>().join(", ")
+/// Names the hosts, or counts them if there are many.
+fn hosts_of(records: &[Record]) -> String {
+    let roles = records.iter().flat_map(|record| &record.roles);
+    let hosts: BTreeSet<&str> = roles.map(|role| role.host.as_str()).collect();
+    match hosts.len() {
+        0..=8 => hosts.into_iter().collect::<Vec<_>>().join(", "),
+        many => format!("{many} hosts"),
+    }
 }
 
 /// Counts cells by what happened to them: `104 measured, 104 predicted, 0 failed`.

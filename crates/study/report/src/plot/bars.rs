@@ -1,5 +1,6 @@
 //! Draws a ranking: horizontal bars from zero, with the name above and the value after each. Published values of
-//! the same are crosses on the bars, with their intervals; their sources are below.
+//! the same are crosses on the bars, with their intervals; their sources are below. A bar may consist of parts, whose
+//! names are below.
 
 use maud::{Markup, html};
 
@@ -51,7 +52,10 @@ pub(crate) fn draw(title: &str, quantity: Quantity, bars: &[Bar]) -> Markup {
     let scale = Scale::of(bars);
     let sources = sources(bars);
     let rows = ROW * bars.len() as f64 + 6.0;
-    let height = rows + LINE * sources.len() as f64;
+    let parts: Vec<&str> = bars.first().map_or_else(Vec::new, |bar| {
+        bar.parts.iter().map(|(name, _)| *name).collect()
+    });
+    let height = rows + LINE * (sources.len() + parts.len()) as f64;
     let marks: usize = bars.iter().map(|bar| bar.published.len()).sum();
     html! {
         svg class="plot bars" viewBox=(format!("0 0 {WIDTH} {height}")) role="img" tabindex="0"
@@ -61,6 +65,11 @@ pub(crate) fn draw(title: &str, quantity: Quantity, bars: &[Bar]) -> Markup {
                 @let base = rows + LINE * (line as f64 + 0.7);
                 g transform=(format!("translate(5,{:.1})", base - 4.0)) { (shape(look(bars[0].style))) }
                 text x="14" y=(at(base)) { "published: " (source) }
+            }
+            @for (color, name) in parts.iter().enumerate() {
+                @let base = rows + LINE * ((sources.len() + color) as f64 + 0.7);
+                rect class={ "bar c" (color % 8) } x="0" y=(at(base - 9.0)) width="10" height="10" {}
+                text x="14" y=(at(base)) { (name) }
             }
         }
     }
@@ -73,8 +82,13 @@ fn row_of(bar: &Bar, top: f64, quantity: Quantity, scale: &Scale) -> Markup {
     html! {
         text class="name" x="0" y=(at(top - 4.0)) { (bar.name) }
         g class="pt" data-y=(bar.value.y) {
-            title { (bar.value.text) }
-            rect class={ "bar c" (bar.style.color % 8) } x="0" y=(at(top)) width=(at(scale.place(bar.value.y).max(1.0))) height=(at(BAR)) {}
+            title { (bar.value.text) @for (name, value) in &bar.parts { ", " (name) " " (quantity.show(*value)) } }
+            @if bar.parts.is_empty() {
+                rect class={ "bar c" (bar.style.color % 8) } x="0" y=(at(top)) width=(at(scale.place(bar.value.y).max(1.0))) height=(at(BAR)) {}
+            }
+            @for (color, left, right) in places(bar, scale) {
+                rect class={ "bar c" (color % 8) } x=(at(left)) y=(at(top)) width=(at(right - left)) height=(at(BAR)) {}
+            }
         }
         @if let Some((low, high)) = scale.range(&bar.value) {
             path class="whisker" d=(ends(low, high, middle)) {}
@@ -96,6 +110,17 @@ fn row_of(bar: &Bar, top: f64, quantity: Quantity, scale: &Scale) -> Markup {
             }
         }
     }
+}
+
+/// Returns the color and the ends of each part of a bar.
+fn places(bar: &Bar, scale: &Scale) -> Vec<(usize, f64, f64)> {
+    let mut begin = 0.0;
+    let part = |(color, (_, value)): (usize, &(&str, f64))| {
+        let left = scale.place(begin);
+        begin += value;
+        (color, left, scale.place(begin))
+    };
+    bar.parts.iter().enumerate().map(part).collect()
 }
 
 /// A line from one place to another, with a stroke across at each.
@@ -120,7 +145,10 @@ fn description(title: &str, quantity: Quantity, bars: &[Bar]) -> String {
         let marks = bar.published.iter();
         let marks = marks.map(|mark| format!(" (published: {})", quantity.show(mark.value.y)));
         let marks: String = marks.collect();
-        format!("{}: {}{marks}", bar.name, quantity.show(bar.value.y))
+        let parts = bar.parts.iter();
+        let parts = parts.map(|(name, value)| format!(", {name} {}", quantity.show(*value)));
+        let parts: String = parts.collect();
+        format!("{}: {}{parts}{marks}", bar.name, quantity.show(bar.value.y))
     };
     let rows: Vec<String> = bars.iter().map(row).collect();
     format!("{title}. {}", rows.join("; "))

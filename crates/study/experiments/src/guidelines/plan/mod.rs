@@ -72,6 +72,7 @@ pub(super) fn plan(profile: Profile, abilities: Abilities) -> Vec<Point> {
         draft.over_cores();
         draft.over_load();
         draft.over_queues();
+        draft.answers();
         draft.atomics();
         draft.sends();
         draft.inbound();

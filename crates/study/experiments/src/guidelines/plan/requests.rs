@@ -1,14 +1,31 @@
-//! Cells of requests without a service: atomics, SENDs, READs and WRITEs of one machine or of many clients.
+//! Cells of requests without a service: echoes, atomics, SENDs, READs and WRITEs of one machine or of many clients.
 
 use adverb_patterns::{
-    Inbound, Job, Limits, Load, Opcode, Outbound, Pattern, Places, Posting, Refill, Transport,
+    Clients, Echo, EchoBy, Inbound, Job, Limits, Load, Opcode, Outbound, Pace, Pattern, Places,
+    Posting, Refill, Timing, Transport, Wait,
 };
 use adverb_units::Span;
+use adverb_verbs::PathOptions;
 use serde_json::{Value, json};
 
-use super::super::figures::{ATOMICS, INBOUND, SENDS, UNITS, WINDOWS};
+use super::super::figures::{ANSWERS, ATOMICS, INBOUND, SENDS, UNITS, WINDOWS};
 use super::{Draft, RD_ATOMIC, SIGNALED_EVERY};
 
+/// Ways to answer, by the transport of the replies.
+const WAYS: [(EchoBy, Transport); 7] = [
+    (EchoBy::Send, Transport::Rc),
+    (EchoBy::Send, Transport::Ud),
+    (EchoBy::Write, Transport::Rc),
+    (EchoBy::Write, Transport::Uc),
+    (EchoBy::WriteSend, Transport::Rc),
+    (EchoBy::WriteSend, Transport::Ud),
+    (EchoBy::Read, Transport::Rc),
+];
+/// Clients of one core, each with a machine of its own, and what each has outstanding.
+const CLIENTS_OF: [u32; 5] = [1, 4, 16, 64, 128];
+const ECHOES: u32 = 4;
+/// Bytes of a request and of its reply.
+const ECHOED: u32 = 32;
 /// Words that atomics choose from.
 const WORDS_OF: [u64; 7] = [1, 4, 16, 64, 256, 1024, 4096];
 /// Payloads of SENDs and of requests to one machine, and the largest one that is inline there.
@@ -23,6 +40,40 @@ const PEERS: u32 = 8;
 const MEMORY: u64 = 2 << 20;
 
 impl Draft {
+    /// Ways to answer, over clients.
+    pub(super) fn answers(&mut self) {
+        let clients_of = match (self.abilities.is_virtual, self.is_quick()) {
+            (true, false) => &CLIENTS_OF[..],
+            (true, true) => &[1, 16, 64][..],
+            (false, _) => &[1, 2][..],
+        };
+        for (by, transport) in WAYS {
+            for threads in clients_of.iter().copied() {
+                let echo = Echo {
+                    by,
+                    transport,
+                    request: ECHOED,
+                    reply: ECHOED,
+                    cores: 1,
+                    clients: Clients {
+                        threads,
+                        machines: self.clients([0, threads, 0])[1],
+                        outstanding: ECHOES,
+                        pace: Pace::Closed,
+                        timing: Timing::Each,
+                        seed: 1,
+                    },
+                    think: Span::ZERO,
+                    wait: Wait::Poll,
+                    path: PathOptions::default(),
+                };
+                let job = Job::Echo(echo, self.schedule(Span::from_us(300)));
+                let figures = self.with_pcie(vec![ANSWERS.id]);
+                self.add(echo.parameters(None), job, figures);
+            }
+        }
+    }
+
     /// FETCH_ADD on random words, from many clients.
     pub(super) fn atomics(&mut self) {
         let [threads, machines, outstanding] = self.clients([32, 5, 64]);
