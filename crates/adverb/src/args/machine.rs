@@ -55,7 +55,7 @@ pub(crate) struct DoctorArgs {
 
 /// Measure memory latency and bandwidth between this machine's NUMA nodes
 ///
-/// A row for each pair of nodes, of which one has the CPU and the other one the
+/// A row for each pair of nodes, where one has the CPU and the other one the
 /// memory:
 ///
 ///   L3      latency of dependent loads at random places of an array that the

@@ -106,6 +106,7 @@ fn ways<'a>(
                     other => format!(" with --completion {other}"),
                 };
                 let what = match by {
+                    _ if refused.is_some() => by.word().to_owned(),
                     EchoBy::Tcp => format!("tcp{completion}"),
                     _ => format!("{} over {transport}{completion}", by.word()),
                 };

@@ -179,7 +179,7 @@ fn what_cannot_be_measured_is_refused() {
             .to_owned()
     };
     assert_snapshot!(usage("--by read --transport ud"), @"error: --by read over ud: only RC has READ");
-    assert_snapshot!(usage("--by push"), @"error: invalid --by 'push': expected send, write, write-send or read");
+    assert_snapshot!(usage("--by push"), @"error: invalid --by 'push': expected send, write, write-send, read or tcp");
     assert_snapshot!(usage("--request 4"), @"error: --request 4 B: expected 8 B to 1 MiB");
     assert_snapshot!(usage("--reply 2M"), @"error: --reply 2 MiB: expected 8 B to 1 MiB");
     assert_snapshot!(usage("--think 1us --rate 1k"), @"error: --think cannot be used with --rate: leave out one of them");
@@ -187,6 +187,8 @@ fn what_cannot_be_measured_is_refused() {
     assert_snapshot!(usage("--completion hybrid"), @"error: --completion: invalid completion 'hybrid': expected poll, event, or hybrid:TIME with a time up to 5.00 ms, such as hybrid:20us");
     assert_snapshot!(usage("--duration 0"), @"error: --duration 0: nothing can be measured in no time");
     assert_snapshot!(usage("--by send --transport uc --device soft@127.0.0.1 --loss 1%"), @"error: loss 1 % (seed 1): requests and answers of an RPC are sent by UC and UD queue pairs, which send nothing again; leave it out, or choose --transport rc");
-    assert_snapshot!(usage("--device tcp --by send --transport rc"), @"error: tcp: this program needs an RDMA device; only ping, blast and connect run on tcp");
+    assert_snapshot!(usage("--device tcp --by send --transport rc"), @"error: --by send: TCP has no queue pairs; leave out --by");
+    assert_snapshot!(usage("--by tcp"), @"error: --by tcp: an RDMA device has no sockets; name --device tcp");
+    assert_snapshot!(usage("--device tcp --completion event"), @"error: --by tcp with --completion event: both sides poll their sockets");
     assert_snapshot!(usage("--by write --transport rc --completion event"), @"error: --by write over rc with --completion event: both sides poll memory, which raises no events");
 }

@@ -221,6 +221,7 @@ impl Program for Job {
         match self {
             Job::Connect(connect) => connect.is_stream(),
             Job::Wan(wan) => wan.is_stream(),
+            Job::Echo(echo, _) => echo.by == EchoBy::Tcp,
             _ => false,
         }
     }

@@ -1,4 +1,4 @@
-//! Counts the requests of send queues of which one in several asks for a completion.
+//! Counts the requests of send queues where one in several asks for a completion.
 
 use adverb_verbs::{SendFlags, WrId};
 

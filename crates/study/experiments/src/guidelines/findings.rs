@@ -69,7 +69,7 @@ pub(super) fn sentences(records: &[Record]) -> Vec<String> {
 /// A sentence about the records of one device, if they show it.
 type Find = fn(&Evidence<'_>) -> Option<String>;
 
-/// The records of a device, of which those that a finding uses are its evidence.
+/// The records of a device. The ones that a finding uses are its evidence.
 struct Evidence<'r> {
     records: &'r [&'r Record],
     used: RefCell<Vec<&'r str>>,

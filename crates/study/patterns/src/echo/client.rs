@@ -132,7 +132,7 @@ impl<'w, S: Station> Client<'w, S> {
         }
     }
 
-    /// Waits for completions, of which there must be one.
+    /// Waits until there is a completion.
     fn insist(&mut self) -> Result<Found, PatternError> {
         let found = self.take(TIMEOUT)?;
         if !found.timed_out {

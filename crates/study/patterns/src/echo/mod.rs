@@ -1,7 +1,7 @@
 //! Requests of many clients to one server, answered by SEND, by WRITE, or not at all, because the clients READ what
 //! they want (Kalia et al., SIGCOMM 2014 and ATC 2016).
 //!
-//! The members are server cores and clients, as those of an [`Rpc`](crate::Rpc). A core computes a reply from all bytes
+//! The members are server cores and clients, as in an [`Rpc`](crate::Rpc). A core computes a reply from all bytes
 //! of its request, so that a client, which knows its request, can check each byte of the reply. READs fetch records with
 //! which the server has filled its memory.
 

@@ -49,7 +49,7 @@ pub struct RecordPanel {
     pub x: (X, &'static str, &'static str),
     /// Vertical axis: the path of the metric, and what it is.
     pub y: (&'static str, Quantity),
-    /// Parts of which each bar is the sum: name, and metric below the path of `y`. None: a bar is the metric itself.
+    /// Parts that add up to a bar: name, and metric below the path of `y`. None: a bar is the metric itself.
     pub parts: &'static [(&'static str, &'static str)],
     /// Whether the panel shows a record of the figure.
     pub shows: fn(&Record) -> bool,
