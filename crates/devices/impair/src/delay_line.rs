@@ -53,6 +53,16 @@ impl<W> DelayLine<W> {
         }
     }
 
+    /// Returns the line with another delay and rate for further packets.
+    pub(super) fn with(self, how: Impairment) -> Self {
+        DelayLine {
+            held: self.held,
+            bytes: self.bytes,
+            overflows: self.overflows,
+            ..Self::new(how)
+        }
+    }
+
     /// Adds a packet that was sent at `now`, with `around` bytes around it on the wire; drops it if the queue is full.
     pub(super) fn push(&mut self, now: Instant, (route, around): (W, usize), bytes: Vec<u8>) {
         let jitter = self.jitter();

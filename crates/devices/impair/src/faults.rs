@@ -126,6 +126,16 @@ impl<W: Route> FaultInjector<W> {
         }
     }
 
+    /// Injects these random faults into further packets. Packets that are held keep their times.
+    pub fn change(&mut self, how: Impairment) {
+        let next = Self::random(how);
+        self.source = next.source;
+        self.line = match (self.line.take(), next.line) {
+            (Some(line), _) => Some(line.with(how)),
+            (None, line) => line,
+        };
+    }
+
     /// Injects the faults that a closure chooses.
     #[cfg(feature = "testing")]
     pub fn by_rule(rule: Rule) -> Self {

@@ -51,7 +51,7 @@ fn behind_with_mtu<T: Send>(
     let Some(path) = path(mtu) else {
         return Ok(None);
     };
-    let run = || Router::during(&path, how, || work(&path));
+    let run = || Router::during(&path, how, |_| work(&path));
     let ended = thread::scope(|scope| scope.spawn(run).join());
     let (result, counts) = ended.expect("a measurement does not panic")?;
     Ok(Some((result?, counts)))

@@ -3,6 +3,7 @@
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use adverb_impair::{FaultInjector, Route, Verdict};
@@ -93,9 +94,19 @@ fn pass(to: &OwnedFd, packet: &[u8], counts: &mut DirectionCounts) {
     }
 }
 
+/// Returns what happens to the packets of a direction, with random choices of its own.
+fn of_direction(how: Impairment, number: u64) -> Impairment {
+    Impairment {
+        seed: how.seed.wrapping_mul(2).wrapping_add(number),
+        ..how
+    }
+}
+
 /// Passes packets in both directions.
 pub struct Router<'a> {
     directions: [Direction<'a>; 2],
+    /// What happens to further packets, whenever it changes.
+    changes: Option<Receiver<Impairment>>,
 }
 
 impl<'a> Router<'a> {
@@ -105,34 +116,35 @@ impl<'a> Router<'a> {
         let direction = |from, to, number| Direction {
             from,
             to,
-            faults: FaultInjector::random(Impairment {
-                seed: how.seed.wrapping_mul(2).wrapping_add(number),
-                ..how
-            }),
+            faults: FaultInjector::random(of_direction(how, number)),
             counts: DirectionCounts::default(),
         };
         Router {
             directions: [direction(near, far, 0), direction(far, near, 1)],
+            changes: None,
         }
     }
 
-    /// Calls `work` while another thread passes packets; returns its result and what passed.
+    /// Calls `work` while another thread passes packets; returns its result and what passed. What `work` sends happens
+    /// to further packets.
     ///
     /// # Errors
     /// An interface cannot be read.
     pub fn during<T>(
         path: &Path,
         how: Impairment,
-        work: impl FnOnce() -> T,
+        work: impl FnOnce(&Sender<Impairment>) -> T,
     ) -> io::Result<(T, [DirectionCounts; 2])> {
         let (stop, guard) = std::io::pipe()?;
+        let (sender, changes) = channel();
         std::thread::scope(|scope| {
             let thread = scope.spawn(move || {
                 let mut router = Router::new(path, how);
+                router.changes = Some(changes);
                 router.run(&[stop.as_fd()])?;
                 Ok(router.counts())
             });
-            let result = work();
+            let result = work(&sender);
             drop(guard);
             let counts: io::Result<_> = thread.join().expect("the router does not panic");
             Ok((result, counts?))
@@ -165,11 +177,22 @@ impl<'a> Router<'a> {
             if let Some(stopped) = stops.iter().position(|ready| *ready) {
                 return Ok(stopped);
             }
+            self.change();
             for (direction, is_ready) in self.directions.iter_mut().zip(ends) {
                 if *is_ready {
                     direction.forward(&mut buffer)?;
                 }
                 direction.release();
+            }
+        }
+    }
+
+    /// Changes what happens to packets if that was asked for.
+    fn change(&mut self) {
+        let changes = self.changes.as_ref();
+        if let Some(how) = changes.and_then(|changes| changes.try_iter().last()) {
+            for (direction, number) in self.directions.iter_mut().zip(0..) {
+                direction.faults.change(of_direction(how, number));
             }
         }
     }

@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Calls `work` with a path; prints a line and returns `None` where there can be none.
 fn behind<T>(how: Impairment, work: impl FnOnce(&Path) -> T) -> Option<(T, [DirectionCounts; 2])> {
     match Path::make_elsewhere([NEAR, FAR], MTU) {
-        Ok(path) => Some(Router::during(&path, how, || work(&path)).unwrap()),
+        Ok(path) => Some(Router::during(&path, how, |_| work(&path)).unwrap()),
         Err(error) => {
             eprintln!("NOT RUN: a path between two network namespaces: {error}");
             None
@@ -106,6 +106,37 @@ fn lost_and_duplicated_packets_are_counted() {
         assert!(received <= out.left, "{received}");
         assert!(received > 130, "{received}");
     }
+}
+
+#[test]
+fn further_packets_are_treated_as_the_router_is_told() {
+    let Ok(path) = Path::make_elsewhere([NEAR, FAR], MTU) else {
+        return drop(behind(Impairment::default(), |_| ()));
+    };
+    let all = how(|how| how.loss = "100%".parse().unwrap());
+    let delay = Duration::from_secs(1);
+    let late = how(|how| how.delay = delay.into());
+    let (_, [out, _]) = Router::during(&path, all, |router| {
+        let [near, far] = sockets(&path);
+        near.send(&[1; 100]).unwrap();
+        assert_eq!(received(&far, Duration::from_millis(100)), 0);
+        let began = Instant::now();
+        router.send(late).unwrap();
+        near.send(&[2; 100]).unwrap();
+        assert_eq!(received(&far, Duration::from_millis(20)), 0);
+        router.send(Impairment::default()).unwrap();
+        near.send(&[3; 100]).unwrap();
+        far.set_read_timeout(Some(TIMEOUT)).unwrap();
+        let mut packet = [0; 100];
+        for number in [2, 3] {
+            far.recv(&mut packet).unwrap();
+            assert_eq!(packet[0], number);
+        }
+        // The second one does not overtake the first one.
+        assert!(began.elapsed() >= delay);
+    })
+    .unwrap();
+    assert!(out.impaired["impaired_lost_pkts"] > 0);
 }
 
 #[test]
