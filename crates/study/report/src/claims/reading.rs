@@ -65,7 +65,8 @@ impl Metric {
                 .collect()
         };
         let mut values = of(&|own| own == device);
-        let is_tcp = self.params.get("transport").and_then(Value::as_str) == Some("tcp");
+        let names = |name: &str| self.params.get(name).and_then(Value::as_str) == Some("tcp");
+        let is_tcp = names("transport") || names("by");
         if values.is_empty() && is_tcp && device.kind != DeviceKind::Model {
             values = of(&|other| other.kind == DeviceKind::Tcp);
         }
