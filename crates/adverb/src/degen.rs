@@ -24,11 +24,15 @@ pub(crate) fn run(args: &DegenArgs) -> anyhow::Result<ExitCode> {
         terminal::say(&format!("{path_is}; Ctrl-C ends the path"));
         let mut router = Router::new(&path, how);
         router.run(&[interrupt.fd()])?;
-        report(&router);
+        report(&router.counts());
         return Ok(ExitCode::SUCCESS);
     };
     terminal::say(&path_is);
-    let far = args.far.as_ref().map(|line| FarProgram::start(&path, line));
+    let far = args.far.as_ref().map(|line| {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]);
+        FarProgram::start(&path, command)
+    });
     let far = far.transpose()?;
     let mut command = Command::new(name);
     command.args(arguments);
@@ -44,7 +48,7 @@ pub(crate) fn run(args: &DegenArgs) -> anyhow::Result<ExitCode> {
     }
     let status = child.wait().context("cannot wait for COMMAND")?;
     drop(far);
-    report(&router);
+    report(&router.counts());
     Ok(exit_code(status))
 }
 
@@ -61,17 +65,14 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 }
 
 /// The program at the far end, in a process group of its own, which dropping this ends.
-struct FarProgram(Child);
+pub(crate) struct FarProgram(Child);
 
 impl FarProgram {
-    fn start(path: &adverb_degen::Path, line: &str) -> anyhow::Result<Self> {
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", line])
-            .stdin(Stdio::null())
-            .process_group(0);
+    pub(crate) fn start(path: &adverb_degen::Path, mut command: Command) -> anyhow::Result<Self> {
+        command.stdin(Stdio::null()).process_group(0);
         let started = path.within(1, || command.spawn())?;
-        let child = started.map_err(|e| CannotRun::after_spawn(Path::new("sh"), &e))?;
+        let name = Path::new(command.get_program());
+        let child = started.map_err(|e| CannotRun::after_spawn(name, &e))?;
         Ok(FarProgram(child))
     }
 }
@@ -84,9 +85,9 @@ impl Drop for FarProgram {
 }
 
 /// Prints what passed in each direction.
-fn report(router: &Router<'_>) {
-    for (way, counts) in ["near to far", "far to near"].iter().zip(router.counts()) {
-        terminal::say(&format!("{way}: {}", summary(&counts)));
+pub(crate) fn report(counts: &[DirectionCounts; 2]) {
+    for (way, counts) in ["near to far", "far to near"].iter().zip(counts) {
+        terminal::say(&format!("{way}: {}", summary(counts)));
     }
 }
 

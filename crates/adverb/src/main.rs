@@ -161,6 +161,7 @@ fn run_once(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 fn serve(args: &ServeArgs) -> anyhow::Result<()> {
+    args.parent.map_or(Ok(()), adverb_host::die_with_parent)?;
     let options = AgentOptions {
         bind: args.bind.clone(),
         device: args.device.clone(),

@@ -57,7 +57,7 @@ pub(crate) fn check_path(
     peers: &[Peer],
 ) -> Result<(), Usage> {
     check_retries(device, path)?;
-    let checked = device.check_impairment(path.impairment.as_ref());
+    let checked = device.check_impairment(path.injected().as_ref());
     checked.map_err(Usage)?;
     check_api(path, &device.reference())?;
     path.check(&info.port).map_err(|e| Usage(e.to_string()))?;
@@ -150,7 +150,7 @@ fn check_path_at(peer: &Peer, path: &PathOptions) -> Result<(), Usage> {
     within.map_err(|refused| Usage(format!("{}: {refused}", peer.name())))?;
     let checked = check_api(path, &peer.welcome().device);
     checked.map_err(|Usage(reason)| Usage(format!("{}: {reason}", peer.name())))?;
-    path.impairment
+    path.injected()
         .map_or(Ok(()), |faults| peer.check_impairment(&faults))
 }
 

@@ -1,6 +1,7 @@
 //! `adverb study`: runs passes over a plan of cells, writes each record when its run ends, then the report.
 
 mod begin;
+mod ends;
 mod planned;
 mod programs;
 
@@ -32,6 +33,9 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(study) = args.study.and_then(StudyId::of_programs) {
         return programs::run(study, args);
+    }
+    if args.degen {
+        return Err(ends::only_wan().into());
     }
     let out = folder(args);
     let Begun {

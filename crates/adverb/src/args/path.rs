@@ -61,6 +61,7 @@ impl PathArgs {
             rate: None,
             api: self.api,
             impairment: self.impair.impairment().map_err(Usage)?,
+            routed: false,
         })
     }
 }

@@ -69,6 +69,15 @@ impl DeviceArgs {
         }
     }
 
+    /// Returns the arguments that name this device alone.
+    pub(crate) fn of(device: DeviceChoice) -> Self {
+        DeviceArgs {
+            device: vec![DeviceList(vec![device])],
+            preset: None,
+            gid: None,
+        }
+    }
+
     /// Refuses several devices, and --gid for a device without a GID table.
     pub(crate) fn check(&self) -> Result<(), Usage> {
         match self.other_devices().next() {

@@ -49,4 +49,8 @@ pub(crate) struct ServeArgs {
     /// End after one client
     #[arg(long)]
     pub(crate) once: bool,
+
+    /// End with this process, which has started this one
+    #[arg(long, value_name = "PID", hide = true)]
+    pub(crate) parent: Option<u32>,
 }

@@ -34,6 +34,7 @@ Examples:
   adverb study --list                       the studies and their figures
   adverb study --study macarthur --profile paper --device model:mt26428_qdr
   adverb study --study wan --device model:ammasso_gige    RDMA and TCP in a WAN
+  adverb study --study wan --degen --only wan3,beyond     the same on this host
   adverb study --study guidelines --device model:connect_ib --only ladder
   adverb study --only fig1,rank-rtt         only the cells of two figures
   adverb study --only loss --device soft@127.0.0.1    what lost packets cost
@@ -92,6 +93,13 @@ pub(crate) struct StudyArgs {
 
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+
+    /// Run wan between two network namespaces, with `adverb degen` between them: RDMA and TCP on one path
+    ///
+    /// Both ends are on this host, as soft@10.77.0.1 and tcp, unless --device names one of them. The router has the
+    /// delay and the loss of each cell. It needs /dev/net/tun, and root or user namespaces.
+    #[arg(long, conflicts_with_all = ["list", "peer"])]
+    pub(crate) degen: bool,
 
     #[command(flatten)]
     pub(crate) path: PathArgs,

@@ -35,6 +35,7 @@ pub(crate) fn connect(points: &[ConnectArgs]) -> anyhow::Result<()> {
             on: &on,
             repetitions: 1,
             duration: Span::ZERO,
+            router: None,
         };
         let cells = points.iter().map(|point| cell(point, device));
         measured.push(measure_as(cells, &setting, |title| Life { title })?);

@@ -26,6 +26,7 @@ pub(crate) fn mcast(points: &[McastArgs]) -> Result<()> {
         on: &args.on,
         repetitions: 1,
         duration: longest.max().unwrap_or_default(),
+        router: None,
     };
     measure_as(points.iter().map(cell), &setting, |title| Rows { title }).map(drop)
 }

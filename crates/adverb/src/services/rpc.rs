@@ -35,6 +35,7 @@ pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
             on,
             repetitions: args.repetitions,
             duration: schedule_on(args, &on.device).measured,
+            router: None,
         };
         let cells = points.iter();
         let cells = cells.flat_map(|args| ways(args, &on.device, &mut left_out));

@@ -1,12 +1,14 @@
 //! Runs programs with several members and prints their records.
 
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Peer, Usage};
 use adverb_measure::{Backend, JobCell, JobRecorder};
-use adverb_results::{Record, Values, merged};
+use adverb_results::{Impairment, Record, Values, merged};
 use adverb_units::Span;
 use adverb_workload::{Program, pattern::Schedule};
+use anyhow::Context as _;
 
 use super::result::Rows;
 use crate::args::{ClientArgs, DeviceArgs, TargetArgs};
@@ -51,6 +53,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) repetitions: u32,
     /// Measured time of a run, for programs that have one.
     pub(crate) duration: Span,
+    /// The router between the hosts, if it has the faults of each point.
+    pub(crate) router: Option<&'a Sender<Impairment>>,
 }
 
 impl Setting<'_> {
@@ -66,6 +70,7 @@ impl<'a> From<&'a ClientArgs> for Setting<'a> {
             on: &args.on,
             repetitions: args.repetitions,
             duration: time_of(args.duration, &args.on.device.choice()),
+            router: None,
         }
     }
 }
@@ -130,6 +135,11 @@ pub(super) fn measure_each<T: Table>(
             let id = cell.id();
             if sink.has(|record| record.cell == id && recorder.is_of(record)) {
                 continue;
+            }
+            if let Some(router) = args.router {
+                let faults = cell.job.path().impairment;
+                let sent = router.send(faults.unwrap_or_default());
+                sent.context("the router between the ends has ended")?;
             }
             let passes = (1..=args.repetitions).map(|pass| recorder.run(cell, pass, &interrupt));
             for record in merged(passes.collect::<anyhow::Result<_>>()?) {

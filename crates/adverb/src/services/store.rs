@@ -36,6 +36,7 @@ pub(crate) fn store(points: &[StoreArgs]) -> anyhow::Result<()> {
         on: &load.on,
         repetitions: load.repetitions,
         duration: Span::ZERO,
+        router: None,
     };
     let cells = points.iter().map(|args| cell(&args.load));
     measure_as(cells, &setting, |title| Rows { title }).map(drop)

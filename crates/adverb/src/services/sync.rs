@@ -34,6 +34,7 @@ pub(crate) fn sync(points: &[SyncArgs]) -> anyhow::Result<()> {
         on: &args.on,
         repetitions: args.repetitions,
         duration: time_of(args.duration, &device),
+        router: None,
     };
     let cells = points.iter().flat_map(|args| {
         let ways: &[LocalUpdates] = match &args.local {

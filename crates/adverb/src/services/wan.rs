@@ -228,6 +228,7 @@ fn run(
         on,
         repetitions: 1,
         duration: longest.unwrap_or_default(),
+        router: None,
     };
     let rows = |title| Rows { title, columns };
     measure_as(cells, &setting, rows).map(drop)

@@ -1,16 +1,19 @@
 //! `adverb study --study wan`, `numa` and `guidelines`: studies whose cells are programs of several roles.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::mpsc::Sender;
 
 use adverb_experiments::{Abilities, Profile, ProgramStudy};
 use adverb_host::{nodes, resolve, usable_cores};
-use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Usage};
+use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, SoftAddress, TcpAddress, Usage};
 use adverb_measure::{Ending, JobCell, render};
 use adverb_results::{Impairment, Record};
 use adverb_units::Span;
-use adverb_verbs::NodeChoice;
+use adverb_verbs::{NodeChoice, PathOptions};
 
+use super::ends::{self, behind_degen};
 use super::folder;
 use super::planned::asked_figures;
 use crate::args::{DeviceArgs, Format, OutArgs, StudyArgs, TargetArgs};
@@ -22,29 +25,10 @@ use crate::{report, terminal};
 pub(super) fn run(study: &'static ProgramStudy, args: &StudyArgs) -> anyhow::Result<ExitCode> {
     refuse(study, args)?;
     let out = folder(args);
-    let mut is_first = true;
-    for device in args.device.each() {
-        let on = TargetArgs {
-            device: device.clone(),
-            place: args.place.clone(),
-            path: args.path,
-            out: OutArgs {
-                out: Some(out.clone()),
-                // The first device has begun the folder.
-                resume: args.resume || !is_first,
-                label: args.label.clone(),
-                ..OutArgs::default()
-            },
-            format: args.format,
-        };
-        is_first = false;
-        let setting = Setting {
-            on: &on,
-            repetitions: args.repetitions.unwrap_or(1),
-            duration: Span::from_secs(10),
-        };
-        let cells = cells(study, args, &device)?;
-        measure_as(cells.into_iter().map(Ok), &setting, |_| Rows(study))?;
+    let devices = devices(args)?;
+    match args.degen {
+        true => behind_degen(|router| measure(study, args, (&devices, &out), Some(router)))?,
+        false => measure(study, args, (&devices, &out), None)?,
     }
     if args.format == Format::Text {
         let mut stdout = terminal::stdout();
@@ -58,15 +42,75 @@ pub(super) fn run(study: &'static ProgramStudy, args: &StudyArgs) -> anyhow::Res
     Ok(ExitCode::SUCCESS)
 }
 
+/// Measures the study's cells on each device, in a folder. `router` is what is between the hosts.
+fn measure(
+    study: &'static ProgramStudy,
+    args: &StudyArgs,
+    (devices, out): (&[DeviceArgs], &Path),
+    router: Option<&Sender<Impairment>>,
+) -> anyhow::Result<()> {
+    let mut place = args.place.clone();
+    place.peer.extend(router.map(|_| ends::peer()));
+    let mut is_first = true;
+    for device in devices {
+        let on = TargetArgs {
+            device: device.clone(),
+            place: place.clone(),
+            path: args.path,
+            out: OutArgs {
+                out: Some(out.to_owned()),
+                // The first device has begun the folder.
+                resume: args.resume || !is_first,
+                label: args.label.clone(),
+                ..OutArgs::default()
+            },
+            format: args.format,
+        };
+        is_first = false;
+        let setting = Setting {
+            on: &on,
+            repetitions: args.repetitions.unwrap_or(1),
+            duration: Span::from_secs(10),
+            router,
+        };
+        let cells = cells(study, args, device)?;
+        measure_as(cells.into_iter().map(Ok), &setting, |_| Rows(study))?;
+    }
+    Ok(())
+}
+
+/// Returns the devices to measure: as named, or those of the near end of a path.
+fn devices(args: &StudyArgs) -> Result<Vec<DeviceArgs>, Usage> {
+    if !args.degen {
+        return Ok(args.device.each());
+    }
+    let soft = DeviceChoice::Soft(SoftAddress::At(ends::NEAR.into()));
+    let tcp = DeviceChoice::Tcp(TcpAddress::default());
+    if args.device.named().is_none() {
+        return Ok([soft, tcp].map(DeviceArgs::of).into());
+    }
+    let named = args.device.each();
+    let elsewhere = named.iter().map(DeviceArgs::choice);
+    let elsewhere = elsewhere.filter(|device| ![&soft, &tcp].contains(&device));
+    match elsewhere.into_iter().next() {
+        Some(device) => Err(Usage(format!(
+            "--degen: {device} is not at an end of the path; use --device {soft} or tcp, or leave out --device for both"
+        ))),
+        None => Ok(named),
+    }
+}
+
 /// Refuses options of the other studies.
 fn refuse(study: &ProgramStudy, args: &StudyArgs) -> Result<(), Usage> {
-    match args.rates.is_empty() {
-        true => Ok(()),
-        false => Err(Usage(format!(
+    let reason = match (args.rates.is_empty(), args.degen && study.id != "wan") {
+        (false, _) => format!(
             "--rates with --study {}: it compares no speeds of links; leave it out",
             study.id
-        ))),
-    }
+        ),
+        (true, true) => return Err(ends::only_wan()),
+        (true, false) => return Ok(()),
+    };
+    Err(Usage(reason))
 }
 
 /// Returns the cells of a study on a device; says which parts of it are left out there.
@@ -77,8 +121,12 @@ fn cells(
 ) -> anyhow::Result<Vec<JobCell>> {
     let device = device.choice();
     let is_virtual = matches!(device, DeviceChoice::Model(_));
-    let abilities = abilities(&device)?;
-    let options = args.path.options()?;
+    let known = abilities(&device)?;
+    let abilities = Abilities {
+        delay: args.degen || known.delay,
+        ..known
+    };
+    let options = path_options(args, &device)?;
     let asked = asked_figures(args)?;
     let is_asked = |id: &str| asked.iter().any(|figure| figure.as_str() == id);
     let points = (study.plan)(args.profile.unwrap_or(Profile::Quick), abilities).into_iter();
@@ -93,6 +141,7 @@ fn cells(
         };
         let over_udp = (abilities.delay && !is_virtual).then_some(none);
         path.impairment = path.impairment.or(over_udp);
+        path.routed = args.degen;
         *point.job.path_mut() = path;
         let title = point.program.to_owned();
         let mut cell = JobCell::new(point.program, &point.params, title, point.job);
@@ -119,6 +168,18 @@ fn cells(
         terminal::say(&format!("left out: {reason}"));
     }
     Ok(cells)
+}
+
+/// Returns the typed options of paths. Behind degen, TCP has only what the router does of them.
+fn path_options(args: &StudyArgs, device: &DeviceChoice) -> Result<PathOptions, Usage> {
+    let typed = args.path.options()?;
+    Ok(match device {
+        DeviceChoice::Tcp(_) if args.degen => PathOptions {
+            impairment: typed.impairment,
+            ..PathOptions::default()
+        },
+        _ => typed,
+    })
 }
 
 fn abilities(device: &DeviceChoice) -> anyhow::Result<Abilities> {

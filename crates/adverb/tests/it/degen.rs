@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::common::wire::ip;
-use crate::common::{Ended, Place, end_of, not_run, signal, wait_for};
+use crate::common::{Ended, Place, end_of, not_run, records, signal, wait_for};
 use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -67,6 +67,68 @@ fn programs_of_the_wan_study_run_over_a_path_that_loses_packets() {
             assert_eq!(record["metrics"]["checked"]["bytes"], 2 * 23 * 50_000);
         }
     }
+}
+
+#[test]
+fn the_study_of_a_wan_measures_rdma_and_tcp_through_one_router() {
+    let place = Place::new();
+    if !can_run(&place) {
+        return;
+    }
+    let ended = place
+        .run("study --study wan --degen --only wan3 --out wan")
+        .ok();
+    assert!(ended.talk.contains("far to near: "), "{}", ended.talk);
+    let all = records(&place.path("wan"));
+    let round_trip = |by: &str, delay_ns: f64| {
+        let is_meant = |record: &&Value| {
+            let params = &record["params"];
+            let path = &params["impairment"];
+            params["by"] == by
+                && params["size_bytes"] == 1024
+                && path["delay_ns"].as_f64().unwrap_or(0.0) == delay_ns
+        };
+        let record = all.iter().find(is_meant).unwrap();
+        assert_eq!(record["params"]["routed"], true);
+        let time = record.pointer("/metrics/communication_ns/p50");
+        time.and_then(Value::as_f64).unwrap()
+    };
+    for by in ["write", "tcp"] {
+        assert!(round_trip(by, 0.0) < 32e6, "{by}");
+        assert!(round_trip(by, 16e6) >= 32e6, "{by}");
+    }
+    let report = std::fs::read_to_string(place.path("wan/report.html")).unwrap();
+    assert!(report.contains("passed the same router between two network namespaces"));
+    assert!(report.contains("soft@ADDR and tcp behind degen, the round trip of"));
+}
+
+#[test]
+fn the_server_of_a_killed_study_ends_with_it() {
+    let place = Place::new();
+    if !can_run(&place) {
+        return;
+    }
+    let mut child = place.spawn("study --study wan --degen --only wan9 --out wan");
+    let name = format!("--parent\0{}\0", child.id());
+    let servers = || {
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines =
+            all.filter_map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).ok());
+        lines.filter(|line| line.ends_with(&name)).count()
+    };
+    wait_for("the server", || servers() == 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_for("the end of the server", || servers() == 0);
+}
+
+#[test]
+fn a_study_behind_degen_refuses_what_does_not_cross_it() {
+    let refused = |line: &str| Place::new().run(line).refused(2).to_owned();
+    assert_snapshot!(refused("study --degen"), @"error: --degen: only --study wan runs there; other programs run behind `adverb degen`");
+    assert_snapshot!(refused("study --study numa --degen"), @"error: --degen: only --study wan runs there; other programs run behind `adverb degen`");
+    assert_snapshot!(refused("study --study wan --degen --device model:cx3"), @"error: --degen: model:cx3 is not at an end of the path; use --device soft@10.77.0.1 or tcp, or leave out --device for both");
+    assert_snapshot!(refused("study --study wan --degen --peer nodeb"), @"error: --degen cannot be used with --peer: leave out one of them");
 }
 
 #[test]

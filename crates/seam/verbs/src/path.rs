@@ -75,6 +75,9 @@ pub struct PathOptions {
     /// Faults that the ports inject into the packets that they send; `Some` has packets sent over UDP even
     /// if all probabilities are 0.
     pub impairment: Option<Impairment>,
+    /// Whether a router between the hosts injects these faults instead of the ports.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub routed: bool,
 }
 
 impl PathOptions {
@@ -91,7 +94,13 @@ impl PathOptions {
             rate: self.rate.or(other.rate),
             api: self.api.or(other.api),
             impairment: self.impairment.or(other.impairment),
+            routed: self.routed || other.routed,
         }
+    }
+
+    /// Returns the faults that the ports inject.
+    pub fn injected(&self) -> Option<Impairment> {
+        self.impairment.filter(|_| !self.routed)
     }
 
     /// Returns the retransmission parameters: the given ones, and the usual ones for the others.

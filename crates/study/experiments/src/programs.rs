@@ -111,7 +111,16 @@ pub(crate) fn of_each_device(
     of_each.collect()
 }
 
-/// Returns the measured records of a study's figures, by device.
+/// Returns where a record was measured: on its device, or at the ends of a path through `degen`, whose devices are
+/// compared with each other.
+pub(crate) fn place(record: &Record) -> String {
+    match record.params.get("routed") {
+        Some(_) => "soft@ADDR and tcp behind degen".to_owned(),
+        None => record.device.to_string(),
+    }
+}
+
+/// Returns the measured records of a study's figures, by where they were measured.
 pub(crate) fn of_device<'r>(
     figures: &[&FigureSpec],
     records: &'r [Record],
@@ -120,7 +129,7 @@ pub(crate) fn of_device<'r>(
     let own = |record: &&Record| record.is_ok() && record.figures.iter().any(is_own);
     let mut devices: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
     for record in records.iter().filter(own) {
-        let of_device = devices.entry(record.device.to_string()).or_default();
+        let of_device = devices.entry(place(record)).or_default();
         of_device.push(record);
     }
     devices

@@ -68,6 +68,7 @@ pub(crate) fn of_path(path: &PathOptions) -> Values {
         "rate": path.rate,
         "api": path.api,
         "impairment": path.impairment,
+        "routed": path.routed.then_some(true),
     });
     let mut asked = all.as_object().cloned().unwrap_or_default();
     asked.retain(|_, value| !value.is_null());

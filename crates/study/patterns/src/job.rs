@@ -199,7 +199,7 @@ impl Program for Job {
     }
 
     fn impairment(&self) -> Option<Impairment> {
-        self.path().impairment
+        self.path().injected()
     }
 
     fn memory_node(&self, host: u32) -> NodeChoice {
@@ -219,6 +219,7 @@ impl Program for Job {
 
     fn is_stream(&self) -> bool {
         match self {
+            Job::Pair(cell) => cell.is_stream(),
             Job::Connect(connect) => connect.is_stream(),
             Job::Wan(wan) => wan.is_stream(),
             Job::Echo(echo, _) => echo.by == EchoBy::Tcp,

@@ -7,6 +7,7 @@ use adverb_units::{CpuTime, Span};
 use adverb_verbs::WordCount;
 use adverb_workload::connect::{Connect, ConnectTally};
 use adverb_workload::multicast::{Multicast, MulticastTally};
+use adverb_workload::pair::CellResult;
 use adverb_workload::pattern::{Part, Pattern, Tally};
 use serde_json::{Value, json};
 
@@ -53,9 +54,9 @@ pub enum OutcomeError {
     /// NICs executed updates of a word twice.
     #[error(transparent)]
     Updates(#[from] ExtraUpdates),
-    /// The program is a pair.
-    #[error("a pair of sides has records of its own")]
-    Pair,
+    /// The active side of a pair has no result.
+    #[error("the active side reported no result")]
+    NoResult,
 }
 
 /// The counts of a role of any program.
@@ -155,8 +156,28 @@ impl Job {
                 });
                 Ok(wan.outcome(&tallies.collect::<Vec<_>>()))
             }
-            Job::Pair(_) => Err(OutcomeError::Pair),
+            Job::Pair(_) => {
+                let result = reports.iter().find_map(|report| match report {
+                    JobReport::Pair(result) => result.as_deref(),
+                    _ => None,
+                });
+                result.map(paired).ok_or(OutcomeError::NoResult)
+            }
         }
+    }
+}
+
+/// Returns the figures of `ping` or `blast`.
+fn paired(result: &CellResult) -> Outcome {
+    let metrics = serde_json::to_value(&result.metrics).unwrap_or_default();
+    let cpu = result.metrics.cpu;
+    let role = |cpu| RoleOutcome {
+        cpu,
+        metrics: Values::new(),
+    };
+    Outcome {
+        metrics: metrics.as_object().cloned().unwrap_or_default(),
+        roles: [cpu.active, cpu.passive].map(role).into(),
     }
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use adverb_report::{FigureSpec, Plots, Quantity, RecordPanel, Table, X, format};
 use adverb_results::Record;
 
-use crate::programs::{parameter, word};
+use super::plan::LOSSY_WINDOWS;
+use crate::programs::{parameter, place, word};
 
 const SIZE: (X, &str, &str) = (X::Size, "size_bytes", "message size (bytes)");
 const DELAY: (X, &str, &str) = (X::Time, "impairment.delay_ns", "delay of the path, one way");
@@ -15,6 +16,8 @@ const ROUND_TRIP: (&str, Quantity) = ("communication_ns.p50", Quantity::RoundTri
 const RATIO: (&str, Quantity) = ("overlap_ratio", Quantity::Ratio);
 const LATENCY_OF: (&str, Quantity) = ("latency_ns.p50", Quantity::Latency);
 const SLOWDOWN: (&str, Quantity) = ("slowdown", Quantity::Ratio);
+const LOSS: (X, &str, &str) = (X::Loss, "impairment.loss", "share of packets lost");
+const GOODPUT: (&str, Quantity) = ("bytes_per_s", Quantity::Goodput);
 const ONE_WAY: (&str, Quantity) = ("one_way_ns.p50", Quantity::OneWay);
 
 pub(super) const LATENCY: FigureSpec = FigureSpec {
@@ -196,6 +199,46 @@ pub(super) const RENDEZVOUS: FigureSpec = FigureSpec {
     ),
 };
 
+pub(super) const BEYOND: FigureSpec = FigureSpec {
+    id: "beyond",
+    name: "Beyond the publication",
+    title: "Streams over long paths: what is in flight, and what loss costs",
+    caption: "Goodput of messages of 64 KiB by RC, with a number of WRITEs in flight, and by one TCP stream, whose window \
+              adapts. A stream needs delay × bandwidth in flight, for both directions of the path. With go-back-N a loss \
+              costs RC a round trip and what was sent in it; TCP resends only what was lost, and shrinks its window. Any \
+              device that delays packets can answer; a modelled iWARP adapter has no congestion control, so that a loss costs \
+              it too little. TCP of a real machine crosses such a path with --degen.",
+    plots: Plots::Records(
+        &[
+            panel(
+                "no loss: over messages in flight",
+                (X::Buffers, "buffers", "messages of 64 KiB in flight"),
+                GOODPUT,
+                |record| loss(record) == 0.0,
+                |record| match is_tcp(record) {
+                    true => format!("TCP, {}", format::time(delay(record) as f64)),
+                    false => format!("RC, {}", format::time(delay(record) as f64)),
+                },
+            ),
+            panel(
+                "path of 1 ms: over loss",
+                LOSS,
+                GOODPUT,
+                |record| with_1_ms(record) && is_compared(record),
+                by_window,
+            ),
+            panel(
+                "path of 10 ms: over loss",
+                LOSS,
+                GOODPUT,
+                |record| delay(record) == 10_000_000 && is_compared(record),
+                by_window,
+            ),
+        ],
+        None,
+    ),
+};
+
 const fn panel(
     title: &'static str,
     x: (X, &'static str, &'static str),
@@ -260,6 +303,32 @@ pub(super) fn by_protocol(record: &Record) -> String {
     }
 }
 
+/// Returns the share of packets lost.
+pub(super) fn loss(record: &Record) -> f64 {
+    let path = record.params.get("impairment");
+    let loss = path.and_then(|path| path.get("loss"));
+    loss.and_then(serde_json::Value::as_f64).unwrap_or(0.0)
+}
+
+pub(super) fn is_tcp(record: &Record) -> bool {
+    word(record, "transport") == "tcp"
+}
+
+/// Returns whether TCP or one of the windows that are compared with it carries the messages.
+fn is_compared(record: &Record) -> bool {
+    is_tcp(record)
+        || LOSSY_WINDOWS
+            .map(u64::from)
+            .contains(&parameter(record, "buffers"))
+}
+
+fn by_window(record: &Record) -> String {
+    match is_tcp(record) {
+        true => "TCP".to_owned(),
+        false => format!("RC, {} in flight", parameter(record, "buffers")),
+    }
+}
+
 /// The fastest protocols by device, delay and size.
 fn map(records: &[&Record]) -> Table {
     type Key<'r> = (String, u64, u64);
@@ -267,7 +336,7 @@ fn map(records: &[&Record]) -> Table {
     for record in records {
         if let Some(time) = record.metric(ONE_WAY.0) {
             let size = parameter(record, "size_bytes");
-            let key = (record.device.to_string(), delay(record), size);
+            let key = (place(record), delay(record), size);
             cells
                 .entry(key)
                 .or_default()

@@ -6,7 +6,7 @@ use adverb_report::format;
 use adverb_results::Record;
 
 use super::FIGURES;
-use super::figures::{by_protocol, delay};
+use super::figures::{by_protocol, delay, is_tcp, loss};
 use crate::programs::{of_each_device, parameter, word};
 
 /// Returns what the records of the study show, device by device.
@@ -14,8 +14,22 @@ pub(super) fn sentences(records: &[Record]) -> Vec<String> {
     of_each_device(
         &FIGURES,
         records,
-        &[round_trip, overlap, progress, stolen, protocols],
+        &[
+            routed, round_trip, overlap, progress, stolen, protocols, streams,
+        ],
     )
+}
+
+/// Says which path was used, if it was not the devices' own.
+fn routed(records: &[&Record]) -> Option<String> {
+    records[0].params.get("routed")?;
+    let devices: BTreeSet<_> = records.iter().map(|r| r.device.to_string()).collect();
+    let devices: Vec<String> = devices.into_iter().collect();
+    Some(format!(
+        "the packets of {} passed the same router between two network namespaces of this host, `adverb degen`, which has \
+         the delay and the loss of each cell.",
+        format::and(&devices)
+    ))
 }
 
 /// Returns the value of a record with this word for `by`, and these parameters.
@@ -146,4 +160,41 @@ fn protocols(records: &[&Record]) -> Option<String> {
         format::size(*last),
         format::time(long_ns)
     ))
+}
+
+/// Compares the best stream of RC with TCP's at the largest delay and loss that both were measured at.
+fn streams(records: &[&Record]) -> Option<String> {
+    let own = records.iter().filter(|record| record.program == "blast");
+    let goodput = |of_tcp: bool, at: (u64, f64)| {
+        let own = own.clone().filter(|r| is_tcp(r) == of_tcp);
+        let there = own.filter(|r| (delay(r), loss(r)) == at);
+        let rates = there.filter_map(|record| record.metric("bytes_per_s"));
+        rates.max_by(f64::total_cmp)
+    };
+    let both = |at: (u64, f64)| {
+        let (rc, tcp) = (goodput(false, at)?, goodput(true, at)?);
+        let lost = match at.1 {
+            0.0 => "without loss".to_owned(),
+            share => format!("with {} loss", format::percent(100.0 * share)),
+        };
+        Some(format!(
+            "{lost} RC reaches {} and TCP {}",
+            format::throughput(rc),
+            format::throughput(tcp)
+        ))
+    };
+    let at = own.clone().filter(|record| loss(record) > 0.0);
+    let far = at.map(|record| (delay(record), loss(record)));
+    let (delay, most) = far.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))?;
+    let found = [both((delay, 0.0)), both((delay, most))]
+        .into_iter()
+        .flatten();
+    let found: Vec<String> = found.collect();
+    (!found.is_empty()).then(|| {
+        format!(
+            "over a path of {} {}, at the best number of messages of 64 KiB in flight.",
+            format::time(delay as f64),
+            format::and(&found)
+        )
+    })
 }

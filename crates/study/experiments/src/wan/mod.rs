@@ -8,10 +8,12 @@ use adverb_report::{FigureSpec, Quantity};
 
 use crate::programs::{ProgramStudy, Shown};
 
-use figures::{FETCH, INTERFERENCE, LAN, LATENCY, OVERLAP, OVERLAP_DELAYED, PROGRESS, RENDEZVOUS};
+use figures::{
+    BEYOND, FETCH, INTERFERENCE, LAN, LATENCY, OVERLAP, OVERLAP_DELAYED, PROGRESS, RENDEZVOUS,
+};
 
 /// Its figures, in the order of a report.
-static FIGURES: [&FigureSpec; 8] = [
+static FIGURES: [&FigureSpec; 9] = [
     &LATENCY,
     &OVERLAP,
     &FETCH,
@@ -20,6 +22,7 @@ static FIGURES: [&FigureSpec; 8] = [
     &INTERFERENCE,
     &LAN,
     &RENDEZVOUS,
+    &BEYOND,
 ];
 
 /// The study.
@@ -34,6 +37,7 @@ pub(crate) const STUDY: ProgramStudy = ProgramStudy {
         shown("slowdown", Quantity::Ratio),
         shown("communication_ns.p50", Quantity::RoundTrip),
         shown("latency_ns.p50", Quantity::Latency),
+        shown("bytes_per_s", Quantity::Goodput),
     ],
     words: &[],
     claims: include_str!("claims.toml"),

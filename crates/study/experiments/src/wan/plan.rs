@@ -2,12 +2,15 @@
 
 use adverb_patterns::rendezvous::Protocol;
 use adverb_patterns::{By, Job, Task, Wan};
-use adverb_results::Impairment;
+use adverb_results::{Impairment, Opcode, Transport};
 use adverb_units::{Bytes, Span};
-use adverb_verbs::PathOptions;
+use adverb_verbs::{PathOptions, Probability};
+use adverb_workload::Program as _;
+use adverb_workload::pair::{CellSpec, Length, Request};
+use serde_json::json;
 
 use super::figures::{
-    FETCH, INTERFERENCE, LAN, LATENCY, OVERLAP, OVERLAP_DELAYED, PROGRESS, RENDEZVOUS,
+    BEYOND, FETCH, INTERFERENCE, LAN, LATENCY, OVERLAP, OVERLAP_DELAYED, PROGRESS, RENDEZVOUS,
 };
 use crate::Profile;
 use crate::programs::{Abilities, Point, add};
@@ -31,6 +34,15 @@ const STOLEN_SIZE: Bytes = Bytes::kib(16);
 /// The smallest messages that clients stream over sockets of a model, whose TCP does not merge small writes: each
 /// would be a frame with an interrupt, which the server's core could not keep up with.
 const LEAST_STREAMED: Bytes = Bytes::kib(1);
+/// Streams beyond the publication: their messages, how many are in flight, on paths that lose packets, too, and lost
+/// packets in a million.
+const STREAMED: Bytes = Bytes::kib(64);
+const WINDOWS: [u32; 4] = [4, 16, 64, 256];
+pub(super) const LOSSY_WINDOWS: [u32; 2] = [16, 64];
+const STREAM_DELAYS_MS: [u64; 3] = [1, 10, 100];
+/// Longer delays lose no packets: with go-back-N a stream would take minutes.
+const LONGEST_LOSSY: Span = Span::from_ms(10);
+const LOSSES: [u32; 3] = [0, 1_000, 10_000];
 /// Clients of the publication, and on a real machine.
 const CLIENTS: u32 = 40;
 const FEW_CLIENTS: u32 = 2;
@@ -58,6 +70,7 @@ pub(super) fn plan(profile: Profile, abilities: Abilities) -> Vec<Point> {
     draft.fetch();
     draft.interference(profile);
     draft.rendezvous(profile);
+    draft.beyond(profile);
     draft.points
 }
 
@@ -175,22 +188,55 @@ impl Draft {
         }
     }
 
-    /// Adds a cell, or its figures to an equal cell; leaves out what the device cannot do.
-    fn add(&mut self, task: Task, size: Bytes, delay: Span, figures: &[&'static str]) {
-        let Abilities {
-            queue_pairs,
-            sockets,
-            delay: delays,
-            ..
-        } = self.abilities;
-        let mut path = PathOptions::default();
-        if delay > Span::ZERO {
-            path.impairment = Some(Impairment {
-                delay,
-                seed: 1,
-                ..Impairment::default()
-            });
+    /// Streams of RC and TCP over what is in flight, over delays and over losses.
+    fn beyond(&mut self, profile: Profile) {
+        let length = match (self.abilities.is_virtual, profile) {
+            (true, _) => Span::from_ms(5),
+            (_, Profile::Quick) => Span::from_ms(150),
+            (_, Profile::Full | Profile::Paper) => Span::from_secs(1),
+        };
+        for delay in STREAM_DELAYS_MS.map(Span::from_ms) {
+            for loss in LOSSES.map(Probability::per_million) {
+                let windows: &[u32] = match loss {
+                    Probability::ZERO => &WINDOWS,
+                    _ if delay > LONGEST_LOSSY => continue,
+                    _ => &LOSSY_WINDOWS,
+                };
+                let request = |op| Request {
+                    path: path(delay, loss),
+                    length: Length::Duration(length),
+                    ..Request::new(op, STREAMED)
+                };
+                for buffers in windows {
+                    self.stream(Request {
+                        buffers: *buffers,
+                        ..request(Opcode::Write)
+                    });
+                }
+                let mut over_tcp = request(Opcode::Send);
+                over_tcp.traffic.transport = Transport::Tcp;
+                self.stream(over_tcp);
+            }
         }
+    }
+
+    fn stream(&mut self, request: Request) {
+        let cell = CellSpec::blast(request);
+        let Request {
+            op, size, buffers, ..
+        } = cell.params;
+        let transport = cell.is_stream().then_some(Transport::Tcp);
+        let params =
+            json!({ "op": op, "size_bytes": size, "buffers": buffers, "transport": transport });
+        self.push("blast", params, Job::Pair(cell), &[BEYOND.id]);
+    }
+
+    /// Adds a cell of a program of the study.
+    fn add(&mut self, task: Task, size: Bytes, delay: Span, figures: &[&'static str]) {
+        let path = match delay {
+            Span::ZERO => PathOptions::default(),
+            delay => path(delay, Probability::ZERO),
+        };
         let iters = match task {
             Task::Interference { .. } => self.iters.min(5),
             _ => self.iters,
@@ -201,22 +247,47 @@ impl Draft {
             iters,
             path,
         };
-        let can_send = if job.is_stream() {
-            sockets
-        } else {
-            queue_pairs
+        let (program, params) = job.parameters();
+        self.push(program, params, Job::Wan(job), figures);
+    }
+
+    /// Adds a cell, or its figures to an equal cell; leaves out what the device cannot do.
+    fn push(
+        &mut self,
+        program: &'static str,
+        params: serde_json::Value,
+        job: Job,
+        figures: &[&'static str],
+    ) {
+        let able = self.abilities;
+        let can_send = match job.is_stream() {
+            true => able.sockets,
+            false => able.queue_pairs,
         };
-        if !can_send || (delay > Span::ZERO && !delays) {
+        if !can_send || (job.path().impairment.is_some() && !able.delay) {
             return;
         }
-        let (program, params) = job.parameters();
         let new = Point {
             program,
             params,
-            job: Job::Wan(job),
+            job,
             figures: figures.to_vec(),
         };
         add(&mut self.points, new);
+    }
+}
+
+/// A path with this delay in each direction, which loses this share of the packets.
+fn path(delay: Span, loss: Probability) -> PathOptions {
+    let how = Impairment {
+        delay,
+        loss,
+        seed: 1,
+        ..Impairment::default()
+    };
+    PathOptions {
+        impairment: Some(how),
+        ..PathOptions::default()
     }
 }
 

@@ -78,7 +78,7 @@ impl Program for CellSpec {
     }
 
     fn impairment(&self) -> Option<Impairment> {
-        self.params.path.impairment
+        self.params.path.injected()
     }
 }
 
