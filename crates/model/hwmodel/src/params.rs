@@ -279,7 +279,7 @@ params! {
         tx_ns: Span = 0.0..=100000.0;
         /// Latency of the receive side for a packet, in addition to the time for which it is occupied.
         rx_ns: Span = 0.0..=100000.0;
-        /// Processing units; queue pairs are bound to them in turn.
+        /// Processing units, to which queue pairs are bound by a hash of their number.
         processing_units: u32 = 1..=4096;
         /// Time for which a request written by MMIO occupies its queue pair's processing unit.
         unit_wqe_ns: Span = 0.0..=100000.0;
@@ -322,9 +322,9 @@ params! {
         /// Bytes of the send queue that it prefetches at the doorbell; with one line or less, it fetches a
         /// request only when it is to be sent: the first line, then the rest.
         wqe_read_bytes: u32 = 64..=4096;
-        /// Entries of the WQE cache, which holds the most recent WQEs.
+        /// Entries of the WQE cache, which holds WQEs until they are sent, and those of READs and atomics until they are answered.
         wqe_entries: u32 = 1..=10000000;
-        /// Evicted WQEs that it can fetch again concurrently without stalling the transmit side.
+        /// Evicted WQEs that it can fetch again concurrently.
         wqe_fetches: u32 = 1..=4096;
         /// Locks for atomic operations, selected by address.
         atomic_buckets: u32 = 1..=1000000;

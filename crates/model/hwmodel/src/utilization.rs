@@ -90,11 +90,12 @@ impl Measured {
 fn used(machine: &Machine) -> Used {
     let nic = &machine.nic;
     let roles = u64::from(machine.roles().max(1));
+    let units = nic.units.iter().map(|unit| &unit.server);
     let mut all = vec![
         ("CPU cores", machine.worked / roles),
         (MMIO, machine.rang / roles),
         ("cache line of a shared counter", machine.words.busy()),
-        ("NIC processing unit", busiest(&nic.units)),
+        ("NIC processing unit", busiest(units)),
         ("NIC transmit side", nic.tx.busy()),
         ("NIC receive side", nic.rx.busy()),
         ("lock of an atomic word", busiest(&nic.atomics.buckets)),
@@ -104,6 +105,10 @@ fn used(machine: &Machine) -> Used {
     (all, machine.pcie.traffic)
 }
 
-fn busiest(servers: &[Server]) -> Span {
-    servers.iter().map(Server::busy).max().unwrap_or_default()
+fn busiest<'s>(servers: impl IntoIterator<Item = &'s Server>) -> Span {
+    servers
+        .into_iter()
+        .map(Server::busy)
+        .max()
+        .unwrap_or_default()
 }

@@ -5,10 +5,11 @@ use adverb_verbs::{AtomicCap, DeviceCaps};
 
 use crate::nic::atomics::Atomics;
 use crate::nic::dc;
+use crate::nic::unit::Unit;
 use crate::nic::wqe::Wqes;
 use crate::params::{NicParams, Params};
 use crate::rate::period;
-use crate::resource::{Cache, Room, Server};
+use crate::resource::{Cache, Room, Server, Slots};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NicTimes {
@@ -28,7 +29,6 @@ pub(crate) struct NicTimes {
     /// Creating a DC context, and how long that stalls a side of the NIC.
     pub(crate) context_creation: Span,
     pub(crate) context_creation_stall: Span,
-    pub(crate) wqe_miss: Span,
     /// A locked read-modify-write of cached memory.
     pub(crate) atomic: Span,
 }
@@ -50,7 +50,6 @@ impl NicTimes {
             exception: context,
             context_creation: n.context_load_ns,
             context_creation_stall: n.context_load_ns / u64::from(n.context_fetches),
-            wqe_miss: round_trip / u64::from(n.wqe_fetches),
             atomic: round_trip + n.atomic_ns,
         }
     }
@@ -76,7 +75,7 @@ pub(crate) struct NicCounts {
 pub(crate) struct Nic {
     pub(crate) params: NicParams,
     pub(crate) times: NicTimes,
-    pub(crate) units: Vec<Server>,
+    pub(crate) units: Vec<Unit>,
     pub(crate) tx: Server,
     pub(crate) rx: Server,
     /// When the receive side will have served all messages in flight: limits the credits.
@@ -86,6 +85,8 @@ pub(crate) struct Nic {
     pub(crate) commands: Server,
     pub(crate) dc_contexts: dc::Contexts,
     pub(crate) wqes: Wqes,
+    /// Reads of evicted WQEs.
+    pub(crate) fetches: Slots,
     pub(crate) atomics: Atomics,
     /// The transmit direction of each port.
     pub(crate) ports: Vec<Server>,
@@ -104,7 +105,7 @@ impl Nic {
         Self {
             params: *n,
             times,
-            units: vec![Server::default(); n.processing_units as usize],
+            units: vec![Unit::default(); n.processing_units as usize],
             tx: Server::default(),
             rx: Server::default(),
             promised: Server::default(),
@@ -112,7 +113,8 @@ impl Nic {
             translations: Cache::new(n.translation_entries as usize, !random),
             commands: Server::default(),
             contexts: Cache::new(n.context_entries as usize, random),
-            wqes: Wqes::new(n),
+            wqes: Wqes::new(n, random.rotate_left(32)),
+            fetches: Slots::new(n.wqe_fetches as usize),
             atomics: Atomics::new(n, ports.len()),
             inbound: ports.clone(),
             connected: vec![0; ports.len()],
@@ -171,4 +173,37 @@ pub(crate) fn caps(p: &Params) -> DeviceCaps {
 pub(crate) enum NicSide {
     Transmit,
     Receive,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::pcie::Pcie;
+    use crate::preset::Preset;
+
+    /// The published latency of a locked read-modify-write of cached memory, in nanoseconds.
+    fn published(nic: &str) -> f64 {
+        let parameters = include_str!("../../data/parameters.csv");
+        let line = parameters
+            .lines()
+            .find(|line| line.starts_with("atomic RMW over PCIe (LLC)"));
+        let fields: Vec<&str> = line.expect("a line of atomics").split(',').collect();
+        let mut both = fields[2].split(" ; ").zip(fields[4].split(" ; "));
+        let (value, _) = both.find(|(_, name)| *name == nic).expect("a NIC");
+        value.parse().expect("a number")
+    }
+
+    #[test]
+    fn an_atomic_takes_as_long_as_published_for_its_nic() {
+        for (preset, nic) in [("connect_ib", "Connect-IB"), ("cx3", "ConnectX-3")] {
+            let params = Preset::built_in(preset).expect("a preset").params;
+            let round_trip = Pcie::new(&params.pcie).round_trip(64, params.memory.dma_ns);
+            let atomic = NicTimes::new(&params, round_trip).atomic.as_ns_f64();
+            let expected = published(nic);
+            assert!(
+                (atomic / expected - 1.0).abs() < 0.02,
+                "{preset}: {atomic} ns, published {expected}"
+            );
+        }
+    }
 }

@@ -12,4 +12,5 @@ pub(crate) mod receive_queue;
 pub(crate) mod retry;
 pub(crate) mod send_queue;
 pub(crate) mod shared_receive;
+pub(crate) mod unit;
 pub(crate) mod wqe;

@@ -9,7 +9,7 @@ use adverb_units::Time;
 use adverb_verbs::{Psn, QpAttr, SendFlags, WcStatus};
 
 use crate::nic::port::TransitTimes;
-use crate::nic::wqe::{BlueFlame, Reading, Wqe, WqeLocation};
+use crate::nic::wqe::{BlueFlame, Wqe, WqeLocation};
 use crate::resource::Slots;
 
 #[derive(Debug, Default)]
@@ -27,7 +27,8 @@ pub(crate) struct SendQueue {
     retired: u64,
     doorbells: u64,
     blueflame: BlueFlame,
-    reading: Reading,
+    /// Whether an event is scheduled at which the next WQE may be read.
+    is_reading: bool,
     /// Whether an event is scheduled at which the processing unit takes the next WQE.
     is_issuing: bool,
     psn: Psn,
@@ -54,7 +55,7 @@ impl SendQueue {
         self.wqes.clear();
         (self.first, self.next, self.known, self.retired) = (0, 0, 0, 0);
         (self.unread, self.blueflame) = (0, BlueFlame::default());
-        (self.doorbells, self.reading) = (0, Reading::None);
+        (self.doorbells, self.is_reading) = (0, false);
         (self.reads_in_flight, self.is_issuing) = (0, false);
     }
 
@@ -285,30 +286,8 @@ impl SendQueue {
         first..self.known
     }
 
-    /// Evicts the queue's WQEs from the WQE cache, from the next one on.
-    pub(crate) fn evict(&mut self) {
-        for seq in self.next..self.known {
-            match self.wqe(seq) {
-                Some(wqe)
-                    if matches!(wqe.location, WqeLocation::Written(_) | WqeLocation::Read(_)) =>
-                {
-                    wqe.location = WqeLocation::InMemory;
-                    self.unread = self.unread.max(seq + 1);
-                }
-                _ => return,
-            }
-        }
-    }
-
-    /// Sets the progress of reading the next WQE; returns the previous one.
-    pub(crate) fn set_reading(&mut self, reading: Reading) -> Reading {
-        std::mem::replace(&mut self.reading, reading)
-    }
-
-    /// Cancels a read that was due, because something else delays the queue.
-    pub(crate) fn forget_due(&mut self) {
-        if self.reading == Reading::Due {
-            self.reading = Reading::None;
-        }
+    /// Sets whether an event is scheduled at which the next WQE may be read; returns whether one was.
+    pub(crate) fn set_reading(&mut self, is_reading: bool) -> bool {
+        std::mem::replace(&mut self.is_reading, is_reading)
     }
 }

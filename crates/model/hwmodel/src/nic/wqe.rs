@@ -1,69 +1,90 @@
 //! WQEs (work queue entries), and where the NIC finds them.
 
 use adverb_units::Time;
-use adverb_verbs::{Operation, QpType, SendFlags, WcStatus, WrId};
+use adverb_verbs::{Operation, SendFlags, WcStatus, WrId};
 
 use crate::host::memory::SgList;
 use crate::host::pcie::LINE;
 use crate::nic::port::Target;
 use crate::params;
+use crate::resource::xorshift;
 
-/// Number of WQEs that had reached the NIC before a WQE.
+/// An entry of the WQE cache, and the number of the WQE that took it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp(u64);
+pub(crate) struct Entry {
+    place: u32,
+    number: u64,
+}
 
-/// The NIC's WQE cache: holds the last `entries` WQEs that reached it.
+/// The NIC's WQE cache.
+///
+/// A WQE that reaches the NIC takes a free entry, or a random one: which one real NICs evict is not known. It
+/// keeps the entry until the request has been sent; that of a READ or an atomic, until it is answered.
 #[derive(Debug)]
 pub(crate) struct Wqes {
     pub(crate) entries: u64,
-    arrived: u64,
+    /// The number of the WQE in each entry that was ever taken; 0 if it is free.
+    taken: Vec<u64>,
+    free: Vec<u32>,
+    /// Number of WQEs so far.
+    numbers: u64,
+    random: u64,
     /// Bytes of a send queue that one read fetches.
     pub(crate) read_bytes: u64,
 }
 
 impl Wqes {
-    pub(crate) fn new(n: &params::NicParams) -> Self {
+    pub(crate) fn new(n: &params::NicParams, random: u64) -> Self {
         Wqes {
             entries: n.wqe_entries.into(),
-            arrived: 0,
+            taken: Vec::new(),
+            free: Vec::new(),
+            numbers: 0,
+            // xorshift maps 0 to 0.
+            random: random | 1,
             read_bytes: n.wqe_read_bytes.into(),
         }
     }
 
-    pub(crate) fn keep(&mut self) -> Stamp {
-        self.arrived += 1;
-        Stamp(self.arrived)
+    pub(crate) fn keep(&mut self) -> Entry {
+        self.numbers += 1;
+        let number = self.numbers;
+        let place = self.free.pop().unwrap_or_else(|| {
+            let used = self.taken.len();
+            if (used as u64) < self.entries {
+                self.taken.push(0);
+                return used as u32;
+            }
+            xorshift(&mut self.random, used) as u32
+        });
+        self.taken[place as usize] = number;
+        Entry { place, number }
     }
 
-    /// Whether a WQE is still cached.
-    ///
-    /// Requests of unreliable transports end when they are sent, independently of the peer. The NIC keeps their WQEs
-    /// until then: it withholds PCIe credits, and the CPU waits.
-    pub(crate) fn has(&self, location: WqeLocation, qp_type: QpType) -> bool {
+    /// Whether the NIC has a WQE.
+    pub(crate) fn has(&self, location: WqeLocation) -> bool {
         match location {
-            WqeLocation::Written(stamp) | WqeLocation::Read(stamp) => {
-                !qp_type.is_reliable() || self.arrived - stamp.0 < self.entries
+            WqeLocation::Written(entry) | WqeLocation::Read(entry) => {
+                self.taken[entry.place as usize] == entry.number
             }
             WqeLocation::Buffered | WqeLocation::Next => true,
             WqeLocation::InMemory => false,
         }
     }
 
+    /// The NIC no longer needs a WQE.
+    pub(crate) fn release(&mut self, location: WqeLocation) {
+        if let WqeLocation::Written(entry) | WqeLocation::Read(entry) = location
+            && self.has(location)
+        {
+            self.taken[entry.place as usize] = 0;
+            self.free.push(entry.place);
+        }
+    }
+
     pub(crate) fn prefetches(&self) -> bool {
         self.read_bytes > LINE
     }
-}
-
-/// The progress of reading a queue pair's next WQE.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Reading {
-    /// No read is scheduled.
-    #[default]
-    None,
-    /// The read is scheduled, and has stalled the transmit side.
-    Scheduled,
-    /// The scheduled time is now.
-    Due,
 }
 
 /// The two buffers of a BlueFlame register, to which the driver writes in turn (`bf_offset` of providers/mlx4
@@ -92,11 +113,11 @@ impl BlueFlame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WqeLocation {
     /// In the WQE cache: the CPU wrote it by MMIO.
-    Written(Stamp),
+    Written(Entry),
     /// In a buffer of the BlueFlame register, where the CPU wrote it.
     Buffered,
     /// In the WQE cache: the NIC read it.
-    Read(Stamp),
+    Read(Entry),
     /// In the NIC, which read it to send it next, once another READ may be sent.
     Next,
     /// In the host's memory only.

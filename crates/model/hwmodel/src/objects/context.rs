@@ -20,6 +20,7 @@ use crate::nic::receive_queue::{ReceiveQueue, Receives};
 use crate::nic::retry::Retry;
 use crate::nic::send_queue::SendQueue;
 use crate::nic::shared_receive::{Owner, Srq};
+use crate::nic::unit::unit_of;
 use crate::objects::completion::{ModelChannel, ModelCq};
 use crate::objects::memory::ModelMr;
 use crate::objects::queue_pair::ModelQp;
@@ -398,7 +399,7 @@ impl ModelContext {
                 caps: init.caps,
                 send_cq: init.send_cq.number,
                 recv_cq: init.recv_cq.number,
-                unit: local % machine.nic.units.len() as u32,
+                unit: unit_of(local, machine.nic.units.len() as u32),
                 shared_register: shared.then_some(self.number),
                 port: local % machine.nic.ports.len() as u32,
                 access: AccessFlags::empty(),

@@ -45,7 +45,9 @@ impl Fabric {
         qp.dc.state = State::Connecting(target);
         let (machine, unit) = (qp.machine, qp.unit as usize);
         let nic = &mut self.machines[machine].nic;
-        let begin = nic.units[unit].begin(ready.max(now), nic.params.unit_wqe_ns);
+        let begin = nic.units[unit]
+            .server
+            .begin(ready.max(now), nic.params.unit_wqe_ns);
         events.schedule(begin, Event::ChangeTarget { qp: at });
         false
     }

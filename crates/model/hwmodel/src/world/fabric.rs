@@ -38,8 +38,10 @@ pub(crate) enum Path {
 pub(crate) enum Event {
     /// A doorbell for `count` requests arrives at the NIC.
     Doorbell { qp: QpRef, count: u32, path: Path },
-    /// The processing unit takes the queue pair's next request.
+    /// The NIC can process the queue pair's next request.
     Issue { qp: QpRef },
+    /// A processing unit is free.
+    Unit { machine: MachineId, unit: u32 },
     /// The processing unit finds that a DC initiator must connect to another target.
     ChangeTarget { qp: QpRef },
     /// A DC initiator is connected.

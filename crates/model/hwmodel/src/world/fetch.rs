@@ -1,13 +1,11 @@
 //! WQE fetch: which WQEs the NIC has cached, and when it reads the others.
 //!
-//! The send queue in the host's memory contains all WQEs. The NIC caches the most recent ones that it got, by
-//! MMIO or because it read them. It reads the others when they are to be sent: one WQE, or the list of one
-//! doorbell, per queue pair, when the request before it leaves. mlx5 NICs use everything that such a read
-//! returns: no measurement shows them slower with full send queues.
-//!
-//! A queue pair with `max_rd_atomic` READs in flight yields to others, and the NIC evicts its WQEs. It reads
-//! the next WQE again, and keeps it until another READ may be sent. This is known of mlx4 NICs; mlx5 NICs
-//! are not slower with many READs.
+//! The send queue in the host's memory contains all WQEs. The NIC caches those that it got, by MMIO or because it
+//! read them, until it needs their entries for others. It needs a WQE when the request is generated, and that of a
+//! READ or an atomic operation again when the answer is processed (Kalia et al., ATC 2016). It reads evicted ones when they
+//! are to be sent: one WQE, or the list of one doorbell, per queue pair, when the request before it leaves, and
+//! `nic.wqe_fetches` at a time. mlx5 NICs use everything that such a read returns: no measurement shows them slower with
+//! full send queues.
 
 use adverb_units::{Span, Time};
 
@@ -15,7 +13,7 @@ use crate::host::pcie::LINE;
 use crate::ids::QpRef;
 use crate::machine::Machine;
 use crate::nic::queue_pair::Qp;
-use crate::nic::wqe::{Reading, WqeLocation};
+use crate::nic::wqe::WqeLocation;
 use crate::preset::Driver;
 use crate::trace::Subject;
 use crate::world::fabric::{Event, EventQueue, Fabric};
@@ -51,26 +49,37 @@ impl Machine {
         }
     }
 
-    /// Stalls the transmit side for a WQE that was evicted, for the part of the read that concurrent reads do
-    /// not hide.
-    fn stall_for_wqe(&mut self, now: Time) {
-        if self.nic.wqes.prefetches() {
-            self.nic.tx.serve(now, self.nic.times.wqe_miss);
-        }
-    }
-
     /// Reads a WQE that was evicted, with a whole block of the send queue.
     fn read_again(&mut self, qp: &mut Qp, seq: u64, now: Time) {
         self.nic.counts.wqe_misses += 1;
-        let next = self.read_list(qp, seq, now, Span::ZERO);
+        let begin = self.nic.fetches.admit(now);
+        let next = self.read_list(qp, seq, now, begin - now);
         if let Some(wqe) = qp.sq.wqe(seq) {
+            self.nic.wqes.release(wqe.location);
             wqe.location = WqeLocation::Next;
+            self.nic.fetches.occupy(wqe.ready);
         }
         let used: u64 = (seq..next)
             .filter_map(|seq| Some(qp.sq.wqe(seq)?.lines))
             .sum();
         let unused = (self.nic.wqes.read_bytes / LINE).saturating_sub(used);
         self.pcie.traffic.read_lines += unused;
+    }
+
+    /// Returns when the NIC has the WQE of a READ or an atomic operation that is answered at `now`: it reads it again if
+    /// it has evicted it.
+    pub(super) fn wqe_for_answer(&mut self, location: WqeLocation, now: Time) -> Time {
+        if self.nic.wqes.has(location) {
+            self.nic.wqes.release(location);
+            return now;
+        }
+        self.nic.counts.wqe_misses += 1;
+        let begin = self.nic.fetches.admit(now);
+        let latency = self.dma_latency();
+        let wqes = self.pcie.about(Subject::Wqe);
+        let read = wqes.read_few(now, begin - now, self.nic.wqes.read_bytes, latency);
+        self.nic.fetches.occupy(read);
+        read
     }
 
     /// Reads WQE `first` and the WQEs of the same doorbell that one read covers, `delay` from now. mlx5 NICs use
@@ -102,6 +111,7 @@ impl Machine {
                 && wqe.location != WqeLocation::Buffered
             {
                 wqe.ready = last;
+                self.nic.wqes.release(wqe.location);
                 wqe.location = WqeLocation::Read(self.nic.wqes.keep());
             }
         }
@@ -110,16 +120,6 @@ impl Machine {
 }
 
 impl Fabric {
-    /// The next WQE of a queue pair must wait for READs in flight: the NIC evicts the queue's WQEs.
-    pub(super) fn evict(&mut self, at: QpRef) {
-        let qp = &mut self.qps[at.index];
-        let machine = &self.machines[qp.machine];
-        if !machine.nic.wqes.prefetches() || machine.preset.driver == Driver::Mlx5 {
-            return;
-        }
-        qp.sq.evict();
-    }
-
     /// Whether the NIC has the queue pair's next WQE, or its read has been issued. If not, schedules the read.
     pub(super) fn has_next(&mut self, at: QpRef, events: &mut EventQueue) -> bool {
         let now = events.now();
@@ -132,25 +132,21 @@ impl Fabric {
             return false;
         };
         let (location, ready) = (wqe.location, wqe.ready);
-        if self.machines[machine].nic.wqes.has(location, qp_type) {
+        // Requests of unreliable transports end when they are sent, independently of the peer. The NIC keeps their WQEs
+        // until then: it withholds PCIe credits, and the CPU waits.
+        let is_kept = !qp_type.is_reliable() && location != WqeLocation::InMemory;
+        if is_kept || self.machines[machine].nic.wqes.has(location) {
             return true;
         }
         let turn = leaves.max(ready);
         let qp = &mut self.qps[at.index];
         if turn > now {
-            let before = qp.sq.set_reading(Reading::Scheduled);
-            if before == Reading::None {
-                self.machines[machine].stall_for_wqe(now);
-            }
-            if before != Reading::Scheduled {
+            if !qp.sq.set_reading(true) {
                 events.schedule(turn, Event::ReadNext { qp: at });
             }
             return false;
         }
         let (qp, machine) = (&mut self.qps[at.index], &mut self.machines[machine]);
-        if qp.sq.set_reading(Reading::None) == Reading::None {
-            machine.stall_for_wqe(now);
-        }
         if machine.nic.wqes.prefetches() {
             machine.read_again(qp, next, now);
         } else {
@@ -162,10 +158,7 @@ impl Fabric {
     /// The next WQE of a queue pair may be read.
     pub(super) fn read_next(&mut self, at: QpRef, events: &mut EventQueue) {
         let Some(qp) = self.alive(at) else { return };
-        qp.sq.set_reading(Reading::Due);
+        qp.sq.set_reading(false);
         self.pump(at, events);
-        if let Some(qp) = self.alive(at) {
-            qp.sq.forget_due();
-        }
     }
 }

@@ -27,30 +27,44 @@ impl Fabric {
         self.pump(at, events);
     }
 
-    /// Passes the next WQEs of a queue pair to its processing unit.
+    /// Passes the next WQE of a queue pair to its processing unit, which takes it once it is free.
     pub(super) fn pump(&mut self, at: QpRef, events: &mut EventQueue) {
-        let now = events.now();
-        while self.has_target(at, events)
-            && let Some(begin) = self.next_turn(at, events)
-        {
-            if begin > now {
-                self.qps[at.index].sq.begin_turn();
-                events.schedule(begin, Event::Issue { qp: at });
-                return;
-            }
-            self.take_turn(at, events);
+        if self.line_up(at, events) {
+            self.serve_unit(at, events);
         }
     }
 
-    /// Returns when the processing unit takes the next WQE; `None` if none may be sent.
-    fn next_turn(&mut self, at: QpRef, events: &mut EventQueue) -> Option<Time> {
+    /// Queues a queue pair at its processing unit if the NIC has its next WQE. Returns whether it did; if the NIC can
+    /// process the WQE only later, it does so then.
+    fn line_up(&mut self, at: QpRef, events: &mut EventQueue) -> bool {
+        let now = events.now();
+        if !self.has_target(at, events) {
+            return false;
+        }
+        let Some(ready) = self.next_ready(at, events) else {
+            return false;
+        };
+        self.qps[at.index].sq.begin_turn();
+        if ready > now {
+            events.schedule(ready, Event::Issue { qp: at });
+            return false;
+        }
+        self.queue_up(at, now);
+        true
+    }
+
+    fn queue_up(&mut self, at: QpRef, now: Time) {
+        let qp = &self.qps[at.index];
+        let unit = &mut self.machines[qp.machine].nic.units[qp.unit as usize];
+        unit.waiting.push_back((at, now));
+    }
+
+    /// Returns when the NIC can process the next WQE; `None` if none may be sent.
+    fn next_ready(&mut self, at: QpRef, events: &mut EventQueue) -> Option<Time> {
         let now = events.now();
         let qp = self.alive(at)?;
         if qp.sq.is_issuing() || !qp.may_issue() {
             return None;
-        }
-        if qp.sq.lacks_room() {
-            self.evict(at);
         }
         // The WQE is read even if it then has to wait for answers.
         if !self.has_next(at, events) {
@@ -60,39 +74,80 @@ impl Fabric {
         if qp.sq.must_wait() {
             return None;
         }
-        let (machine, unit) = (qp.machine, qp.unit as usize);
         let next = qp.sq.next();
-        let wqe = qp.sq.wqe(next)?;
-        let was_read = matches!(wqe.location, WqeLocation::Read(_) | WqeLocation::Next);
-        let ready = wqe.ready.max(now);
-        let ready = qp.sq.takes_at(ready);
-        let nic = &mut self.machines[machine].nic;
-        let mut span = nic.params.unit_wqe_ns;
-        if was_read {
-            span += nic.params.unit_fetch_ns;
-        }
-        let begin = nic.units[unit].begin(ready, span);
-        let trace = &mut self.machines[machine].trace;
-        trace.note(StepKind::UnitWait, ready, begin);
-        trace.note(StepKind::Unit, begin, begin + span);
-        Some(begin)
+        let ready = qp.sq.wqe(next)?.ready.max(now);
+        Some(qp.sq.takes_at(ready))
     }
 
-    /// The processing unit takes the next WQE.
+    /// The NIC can process the next WQE of a queue pair.
     pub(super) fn issue_next(&mut self, at: QpRef, events: &mut EventQueue) {
-        if let Some(qp) = self.alive(at) {
-            qp.sq.end_turn();
-            self.take_turn(at, events);
-            self.pump(at, events);
+        if self.alive(at).is_some() {
+            self.queue_up(at, events.now());
+            self.serve_unit(at, events);
         }
     }
 
-    fn take_turn(&mut self, at: QpRef, events: &mut EventQueue) {
+    /// A processing unit is free.
+    pub(super) fn unit_free(&mut self, machine: MachineId, unit: u32, events: &mut EventQueue) {
+        self.machines[machine].nic.units[unit as usize].is_scheduled = false;
+        self.serve(machine, unit, events);
+    }
+
+    fn serve_unit(&mut self, at: QpRef, events: &mut EventQueue) {
+        let qp = &self.qps[at.index];
+        self.serve(qp.machine, qp.unit, events);
+    }
+
+    /// A processing unit takes a WQE of each queue pair that waits for it in turn, until it is busy.
+    fn serve(&mut self, machine: MachineId, unit: u32, events: &mut EventQueue) {
+        let now = events.now();
+        loop {
+            let free = &mut self.machines[machine].nic.units[unit as usize];
+            if free.is_scheduled || free.waiting.is_empty() {
+                return;
+            }
+            if free.server.free() > now {
+                free.is_scheduled = true;
+                let at = free.server.free();
+                return events.schedule(at, Event::Unit { machine, unit });
+            }
+            let Some((at, since)) = free.waiting.pop_front() else {
+                return;
+            };
+            if let Some(qp) = self.alive(at) {
+                qp.sq.end_turn();
+                self.take_turn(at, since, events);
+                self.line_up(at, events);
+            }
+        }
+    }
+
+    fn take_turn(&mut self, at: QpRef, since: Time, events: &mut EventQueue) {
+        let now = events.now();
         let Some(qp) = self.alive(at) else { return };
         if !qp.may_issue() {
             return;
         }
         let seq = qp.sq.issue();
+        let (machine, unit) = (qp.machine, qp.unit as usize);
+        let location = qp.sq.wqe(seq).map(|wqe| wqe.location);
+        let host = &mut self.machines[machine];
+        let nic = &mut host.nic;
+        let mut span = nic.params.unit_wqe_ns;
+        if matches!(location, Some(WqeLocation::Read(_) | WqeLocation::Next)) {
+            span += nic.params.unit_fetch_ns;
+        }
+        nic.units[unit].server.begin(now, span);
+        // It holds the request until the transmit side takes it.
+        let taken = nic.tx.free();
+        nic.units[unit].server.begin(taken, Span::ZERO);
+        host.trace.note(StepKind::UnitWait, since, now);
+        host.trace.note(StepKind::Unit, now, now + span);
+        if let Some(wqe) = self.qps[at.index].sq.wqe(seq)
+            && !wqe.operation.writes_local_memory()
+        {
+            nic.wqes.release(wqe.location);
+        }
         self.issue(at, seq, events);
     }
 
@@ -264,6 +319,7 @@ impl Fabric {
         }
         let is_fetch = operation.writes_local_memory();
         let mtu = qp.mtu;
+        let location = qp.sq.wqe(seq).map(|wqe| wqe.location);
         if is_fetch && answer != Answer::OutOfSequence {
             qp.sq.end_read();
         }
@@ -274,6 +330,10 @@ impl Fabric {
         let span = host.nic.times.response + context;
         let passed = host.receive(events.now(), span);
         host.trace.note(StepKind::Receive, events.now(), passed);
+        let passed = match location {
+            Some(location) if is_fetch => passed.max(host.wqe_for_answer(location, now)),
+            _ => passed,
+        };
         let mut visible = passed;
         if length > 0 {
             // The data are visible before the completion, which is written after them.

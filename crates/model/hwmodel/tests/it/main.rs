@@ -3,6 +3,7 @@
 mod common;
 mod dc;
 mod deadlock;
+mod invariants;
 mod long_path;
 mod monotone;
 mod random;

@@ -1,0 +1,171 @@
+//! How rates change with the number of queue pairs and of requests in flight, whatever the parameters are.
+
+use adverb_hwmodel::{Cluster, Placement, Preset};
+use adverb_results::Opcode;
+use adverb_sim::Budget;
+use adverb_units::Span;
+use adverb_verbs::RoleId;
+use adverb_workload::pattern::{
+    Limits, Load, Outbound, Part, Pattern, Posting, Schedule, Tally, Transport, run,
+};
+
+/// What the machine that posts did in the measured time.
+struct Measured {
+    device: Tally,
+}
+
+impl Measured {
+    fn count(&self, name: &str) -> f64 {
+        self.device.counted.get(name).copied().unwrap_or(0) as f64
+    }
+
+    /// Completed requests, in millions per second.
+    fn mops(&self) -> f64 {
+        self.count("completed_requests") / self.device.elapsed.as_ns_f64() * 1e3
+    }
+
+    fn per_request(&self, name: &str) -> f64 {
+        self.count(name) / self.count("completed_requests")
+    }
+}
+
+/// `cores` threads post to `qps` queue pairs each, with `per_qp` requests in flight on each.
+fn outbound(preset: &str, transport: Transport, load: &Load, [cores, qps]: [u32; 2]) -> Measured {
+    let shape = Outbound {
+        cores,
+        qps,
+        peers: 4,
+        memory: 1 << 18,
+    };
+    let mut pattern = Pattern::outbound(transport, load, shape);
+    let counter = pattern.add(0, Part::Count, 64);
+    let preset = Preset::built_in(preset).unwrap();
+    let placements = vec![Placement::Cached; pattern.machines() as usize];
+    let mut cluster = Cluster::new(&preset, &placements);
+    // All queues are full, and all that was in them at the beginning has been sent, before it counts.
+    let in_flight = u64::from(cores * qps * load.limits.per_qp);
+    let schedule = Schedule {
+        warm_up: Span::from_us(50) + Span::from_ns(150) * in_flight,
+        measured: Span::from_us(100) + Span::from_ns(50) * in_flight,
+    };
+    let members: Vec<_> = (0..)
+        .map(RoleId)
+        .zip(&pattern.members)
+        .map(|(role, member)| {
+            let (machine, pattern) = (cluster.machine(member.machine), pattern.clone());
+            cluster.spawn(machine, &role.to_string(), move |station| {
+                run(station, &pattern, role, schedule)
+            })
+        })
+        .collect();
+    let outcome = cluster.run(&Budget::NONE);
+    assert!(outcome.is_finished(), "{outcome}");
+    let device = members[counter.0 as usize].take();
+    Measured {
+        device: device.unwrap().unwrap(),
+    }
+}
+
+/// Short requests, inline if that is possible and asked for.
+fn load(op: Opcode, inline: bool, per_qp: u32) -> Load {
+    Load {
+        inline: inline && !op.is_fetch(),
+        limits: Limits {
+            per_qp,
+            per_member: u32::MAX,
+            rd_atomic: 16,
+        },
+        ..Load::new(op, 16)
+    }
+}
+
+/// Queue pairs that were bound to processing units in turn: 18 queue pairs a core were three times as slow as 20.
+#[test]
+fn more_queue_pairs_than_the_caches_hold_are_never_faster() {
+    for (transport, per_qp, slack) in [
+        (Transport::Uc, 4, 1.03),
+        (Transport::Uc, 32, 1.03),
+        (Transport::Rc, 4, 1.03),
+        (Transport::Rc, 32, 1.03),
+    ] {
+        let mut lowest = f64::INFINITY;
+        let mut rates = Vec::new();
+        // 168 requester contexts and more, of which ConnectX-3 caches 150.
+        for qps in [12, 14, 16, 18, 20, 24, 33] {
+            let measured = outbound(
+                "cx3",
+                transport,
+                &load(Opcode::Write, true, per_qp),
+                [14, qps],
+            );
+            rates.push((qps, measured.mops()));
+            assert!(
+                measured.mops() <= lowest * slack,
+                "{transport} with {per_qp}: {rates:.2?}"
+            );
+            lowest = lowest.min(measured.mops());
+        }
+    }
+}
+
+/// Inline WQEs were never evicted: a request that its unit had taken waited in an unbounded queue behind it.
+#[test]
+fn a_wqe_is_evicted_whatever_it_contains() {
+    let misses = |inline, per_qp| {
+        let load = load(Opcode::Write, inline, per_qp);
+        let measured = outbound("cx3", Transport::Rc, &load, [4, 1]);
+        measured.per_request("wqe_cache_misses")
+    };
+    for (per_qp, range) in [(8, 0.0..0.02), (24, 0.0..0.02), (256, 0.5..1.1)] {
+        let both = [true, false].map(|inline| misses(inline, per_qp));
+        for found in both {
+            assert!(
+                range.contains(&found),
+                "{per_qp}: {both:.2?} misses a request"
+            );
+        }
+    }
+}
+
+/// READs of four queue pairs fell from 21 to 7.7 M/s between 16 and 32 in flight on each, WRITEs from 19.5 to 5.3 between
+/// 32 and 64.
+#[test]
+fn one_request_more_than_fits_does_not_change_the_rate_by_factors() {
+    for (preset, op, inline) in [
+        ("cx3", Opcode::Read, false),
+        ("cx3", Opcode::Write, false),
+        ("cx3", Opcode::Write, true),
+        ("connect_ib", Opcode::Read, false),
+    ] {
+        let rate =
+            |per_qp| outbound(preset, Transport::Rc, &load(op, inline, per_qp), [4, 1]).mops();
+        // `max_rd_atomic` is 16; the WQE cache of ConnectX-3 has 128 entries.
+        for per_qp in [16, 24, 32, 36, 40, 48] {
+            let (some, more) = (rate(per_qp), rate(per_qp + 1));
+            assert!(
+                more >= 0.8 * some,
+                "{preset} {op}, inline {inline}: {some:.2} M/s with {per_qp}, then {more:.2}"
+            );
+        }
+    }
+}
+
+/// With lists, ConnectX fetched the WQEs of a queue pair one by one, and was four times as slow as with single requests.
+#[test]
+fn lists_are_not_slower_than_single_requests_on_three_generations() {
+    for preset in ["cx", "cx3", "connect_ib"] {
+        let rate = |posting| {
+            let load = Load {
+                posting,
+                signaled_every: 32,
+                ..load(Opcode::Write, true, 128)
+            };
+            outbound(preset, Transport::Uc, &load, [1, 2]).mops()
+        };
+        let (single, list) = (rate(Posting::Single), rate(Posting::List(16)));
+        assert!(
+            list >= 0.98 * single,
+            "{preset}: {list:.2} in lists, {single:.2} M/s singly"
+        );
+    }
+}
