@@ -1,6 +1,7 @@
 //! Runs a pattern on modelled machines, and calculates a row's figure from its members' tallies.
 
 use adverb_hwmodel::Cluster;
+use adverb_hwmodel::params::NicParams;
 use adverb_patterns::{Job, JobReport, Member, Part, Pattern, Seen, Tally, Wait};
 use adverb_units::Span;
 use adverb_validate::{Budget, Completion, Experiment, Metric, Refusal, Side};
@@ -59,7 +60,8 @@ pub(super) fn measure(
     budget: &Budget,
 ) -> Result<f64, Refusal> {
     let enough = unsignaled_in_flight(pattern).max(ENOUGH);
-    let mut window = window.max(filling(pattern) * 2).min(LONGEST_WINDOW);
+    let filling = filling(pattern, &preset(experiment)?.params.nic);
+    let mut window = window.max(filling * 2).min(LONGEST_WINDOW);
     loop {
         let measured = measure_for(experiment, pattern, counted, window, budget)?;
         if measured.all.completed >= enough || window >= LONGEST_WINDOW {
@@ -69,21 +71,29 @@ pub(super) fn measure(
     }
 }
 
-/// The time that members need to fill their queues. Until then they only post, so that requests complete
-/// faster than in steady state: the warm-up must last as long.
-fn filling(pattern: &Pattern) -> Span {
-    let posted = pattern.members.iter().map(|member| match &member.part {
-        Part::Request(load) => {
+/// The time that members need to fill their queues, and the NICs to send what is in them: until then requests complete
+/// faster, or from emptier queues, than in steady state, so the warm-up must last as long.
+fn filling(pattern: &Pattern, nic: &NicParams) -> Span {
+    let machines = pattern.machines() as usize;
+    let (mut most, mut of_machine) = (0, vec![0; machines]);
+    for member in &pattern.members {
+        if let Part::Request(load) = &member.part {
             let queues = match member.transport {
                 QpType::Dci => u64::from(load.dc.initiators),
                 _ => member.links.len() as u64,
             };
-            let all = queues * u64::from(load.limits.per_qp);
-            all.min(load.limits.per_member.into())
+            let posted = queues * u64::from(load.limits.per_qp);
+            let posted = posted.min(load.limits.per_member.into());
+            most = most.max(posted);
+            of_machine[member.machine as usize] += posted;
         }
-        _ => 0,
-    });
-    POST * posted.max().unwrap_or(0)
+    }
+    let slowest = nic.send_mops.min(nic.read_request_mops);
+    let drain = of_machine
+        .iter()
+        .max()
+        .map_or(0.0, |posted| *posted as f64 * 1e3 / slowest);
+    POST * most + Span::from_ns(drain as u64)
 }
 
 /// The number of requests in flight of measured members with unsignaled requests. The rate is not steady
@@ -246,5 +256,45 @@ fn figure(experiment: &Experiment, measured: &Measured) -> Result<f64, Refusal> 
         Metric::CpuPercent => Ok(cpus.percent()),
         Metric::PcieReadsPerS => Ok(measured.pcie_reads),
         _ => Err(no_metric(experiment)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use adverb_hwmodel::Preset;
+    use adverb_patterns::{Limits, Load, Opcode, Outbound};
+
+    use super::*;
+
+    /// It was 200 ns for each post of a thread, however many threads share the NIC.
+    #[test]
+    fn the_warm_up_lasts_until_the_nic_has_sent_what_all_threads_queued() {
+        let nic = Preset::built_in("cx3").expect("a preset").params.nic;
+        let of = |cores| {
+            let load = Load {
+                limits: Limits {
+                    per_qp: 100,
+                    per_member: u32::MAX,
+                    rd_atomic: 16,
+                },
+                ..Load::new(Opcode::Write, 8)
+            };
+            let shape = Outbound {
+                cores,
+                qps: 10,
+                peers: 1,
+                memory: 1 << 16,
+            };
+            filling(&Pattern::outbound(QpType::Rc, &load, shape), &nic).as_ns_f64()
+        };
+        // 1,000 posts of 200 ns each at a time, and 1,000 requests of each thread at 21 M/s.
+        for cores in [1, 8] {
+            let drain = f64::from(cores) * 1_000.0 * 1e3 / 21.0;
+            let found = of(cores);
+            assert!(
+                (found - 200_000.0 - drain).abs() < 2.0,
+                "{cores}: {found} ns"
+            );
+        }
     }
 }
