@@ -193,6 +193,8 @@ params! {
         atomic_ns: Span = 0.0..=10000.0;
         /// Outstanding cache misses of a core (line fill buffers).
         line_fills: u32 = 1..=1024;
+        /// Page walks of a core at a time, after a miss of its TLB.
+        page_walks: u32 = 1..=64;
         /// Time from the interrupt until the sleeping program runs again.
         wake_ns: Span = 0.0..=10000000.0;
         /// The part of it for which the program's own CPU is busy.

@@ -159,7 +159,7 @@ impl<'y> ModelStation<'y> {
         );
     }
 
-    /// How much longer loads from memory take because of concurrent DMA.
+    /// How much longer loads from memory take because of other accesses: of the load, and of concurrent DMA.
     fn stalls(&self, work: Work) -> Span {
         let Work::Load {
             lines,
@@ -169,9 +169,13 @@ impl<'y> ModelStation<'y> {
             return Span::ZERO;
         };
         let machine = self.context.machine();
-        let is_apart = |fabric: &mut Fabric| fabric.machines[machine].root.allocates();
-        if self.role.with(|fabric, _| is_apart(fabric)) {
-            return Span::ZERO;
+        let (queueing, is_apart) = self.role.with(|fabric, _| {
+            let root = &fabric.machines[machine].root;
+            (root.queueing(), root.allocates())
+        });
+        let queueing = queueing * u64::from(lines.div_ceil(self.cpu.line_fills));
+        if is_apart {
+            return queueing;
         }
         // DMA up to now must be accounted for first.
         self.role.sync();
@@ -181,7 +185,7 @@ impl<'y> ModelStation<'y> {
             root.load_wait(&mut last, events.now())
         });
         self.taken.set(last);
-        wait * u64::from(lines)
+        queueing + wait * u64::from(lines)
     }
 
     pub(crate) fn in_kernel(&self, span: Span) {

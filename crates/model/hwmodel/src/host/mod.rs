@@ -4,6 +4,7 @@
 pub(crate) mod bare;
 pub(crate) mod contention;
 pub(crate) mod cores;
+pub(crate) mod demand;
 pub(crate) mod forward;
 pub(crate) mod iommu;
 pub(crate) mod llc;

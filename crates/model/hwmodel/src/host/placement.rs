@@ -25,14 +25,6 @@ impl Placement {
         }
     }
 
-    /// Returns the same node's memory.
-    pub(crate) fn flushed(self) -> Self {
-        match self.is_remote() {
-            true => Placement::RemoteMemory,
-            false => Placement::Memory,
-        }
-    }
-
     pub(crate) fn is_remote(self) -> bool {
         matches!(self, Placement::RemoteCached | Placement::RemoteMemory)
     }

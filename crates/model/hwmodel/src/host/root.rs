@@ -5,6 +5,7 @@ use adverb_units::{Span, Time};
 use adverb_verbs::{Access, CpuLoad, LoadWork, NodeChoice};
 
 use crate::host::contention::{Contention, Core, LineTimes, Walk};
+use crate::host::demand::Demand;
 use crate::host::llc::{Found, Line, Llc};
 use crate::host::memory::Range;
 use crate::host::pcie::LINE;
@@ -20,7 +21,7 @@ const MAX_DMA_SHARE: f64 = 0.9;
 enum Flow {
     /// DDIO: into the last-level cache of the NIC's socket.
     Allocate,
-    /// To memory of that socket; cached copies are invalidated.
+    /// To memory of the buffer's socket; cached copies are invalidated.
     Bypass,
     /// To memory of the other socket; cached copies are invalidated.
     Across,
@@ -91,24 +92,28 @@ impl Share {
 #[derive(Debug)]
 pub(crate) struct Root {
     flow: Flow,
+    /// Whether buffers are on the other socket.
+    is_remote: bool,
     /// Time for which a line occupies memory, and the total time of all lines of DMA.
     line: Span,
     taken: Span,
-    /// Whether buffers start in memory.
+    /// Whether buffers are in memory.
     is_cold: bool,
     /// If so, what the NIC's writes have brought into the cache since.
     share: Option<Share>,
     contention: Contention,
+    /// Seed of the replacement in the share.
+    seed: u64,
+    /// How long an access to memory waits for accesses of the load.
+    queueing: Span,
 }
 
 impl Root {
     pub(crate) fn new(p: &Params, placement: Placement, stream: impl Fn(&str) -> Random) -> Self {
-        let flow = if placement.is_remote() {
-            Flow::Across
-        } else if p.memory.ddio_ways > 0 {
-            Flow::Allocate
-        } else {
-            Flow::Bypass
+        let flow = match (p.memory.ddio_ways, placement.is_remote()) {
+            (0, _) => Flow::Bypass,
+            (_, true) => Flow::Across,
+            (_, false) => Flow::Allocate,
         };
         let times = LineTimes {
             transfer: p.memory.line_transfer_ns,
@@ -116,19 +121,37 @@ impl Root {
             snoop: p.memory.dma_ns,
             conflict: p.memory.dma_numa_extra_ns,
         };
-        let is_cold = placement.is_memory();
-        let share = (is_cold && flow == Flow::Allocate).then(|| Share {
-            llc: Llc::of_devices(&p.memory, stream("ddio").bits()),
-            memory: times.memory,
-        });
-        Root {
+        let mut root = Root {
             flow,
+            is_remote: placement.is_remote(),
             line: p.memory.line_ns,
             taken: Span::ZERO,
-            is_cold,
-            share,
+            is_cold: false,
+            share: None,
             contention: Contention::new(times, stream("load")),
+            seed: stream("ddio").bits(),
+            queueing: Span::ZERO,
+        };
+        if placement.is_memory() {
+            root.evict(p);
         }
+        root
+    }
+
+    /// The buffers are evicted from the last-level cache, except for what the NIC will write.
+    pub(crate) fn evict(&mut self, p: &Params) {
+        if !self.is_cold {
+            self.is_cold = true;
+            self.share = self.allocates().then(|| Share {
+                llc: Llc::of_devices(&p.memory, self.seed),
+                memory: p.memory.dma_dram_extra_ns,
+            });
+        }
+    }
+
+    /// Returns how long an access to memory waits for accesses of the load.
+    pub(crate) fn queueing(&self) -> Span {
+        self.queueing
     }
 
     /// Whether the NIC writes to the last-level cache (DDIO).
@@ -136,19 +159,34 @@ impl Root {
         self.flow == Flow::Allocate
     }
 
-    /// Starts the threads of a load. Only as many as there are CPUs run at a time.
-    pub(crate) fn load(&mut self, load: &CpuLoad, p: &Params, now: Time) {
-        let LoadWork::Buffer { bytes, access } = load.work else {
-            return;
-        };
+    /// Starts the threads of a load; `near` of them are on the buffers' socket. Only as many as there are CPUs run at a
+    /// time.
+    pub(crate) fn load(&mut self, load: &CpuLoad, near: u32, p: &Params, now: Time) {
+        match load.work {
+            LoadWork::Compute => {}
+            LoadWork::Buffer { bytes, access } => self.walk(load, (bytes.get(), access), p, now),
+            // What is flushed again and again is in memory whenever the NIC accesses it.
+            LoadWork::Flush { .. } => self.evict(p),
+            LoadWork::Independent { bytes, writes } => {
+                if let Some(demand) = Demand::of(near, bytes, writes, p) {
+                    // READs do not allocate, so a line that is only read is never cached again.
+                    self.evict(p);
+                    self.queueing += demand.wait(p.memory.dram_ns);
+                }
+            }
+        }
+    }
+
+    /// Starts threads that walk through a buffer.
+    fn walk(&mut self, load: &CpuLoad, (bytes, access): (u64, Access), p: &Params, now: Time) {
         let cores = p.cpu.cores;
         let cpus = cores * p.cpu.threads_per_core;
         let nodes = if load.node == NodeChoice::Any { 2 } else { 1 };
         let transfer = p.memory.line_transfer_ns;
         let across = transfer + p.memory.dma_numa_extra_ns;
         let is_near = |thread: u32| match load.node {
-            NodeChoice::Nic => self.flow != Flow::Across,
-            NodeChoice::Other => self.flow == Flow::Across,
+            NodeChoice::Nic => !self.is_remote,
+            NodeChoice::Other => self.is_remote,
             NodeChoice::Any | NodeChoice::Number(_) => thread.is_multiple_of(2),
         };
         let threads = (0..load.threads.min(nodes * cpus)).map(|thread| {
@@ -157,7 +195,7 @@ impl Root {
             (core, transfer)
         });
         let walk = Walk {
-            bytes: bytes.get(),
+            bytes,
             access,
             each: match access {
                 Access::Mixed { .. } | Access::Increment => p.cpu.access_ns,
@@ -217,21 +255,24 @@ impl Root {
         filling.wait
     }
 
-    /// Whether the cache has a whole range of a buffer that started in memory.
-    pub(crate) fn keeps(&self, range: Range) -> bool {
-        let share = self.share.as_ref();
-        share.is_some_and(|share| share.holds(range))
+    /// Whether the NIC reads a whole range from memory.
+    pub(crate) fn is_in_memory(&self, range: Range) -> bool {
+        let is_kept = |share: &Share| share.holds(range);
+        self.is_cold
+            && !self.contention.concerns(range)
+            && !self.share.as_ref().is_some_and(is_kept)
     }
 
     /// The NIC reads a range; returns how much longer that takes because of contention.
     pub(crate) fn read(&mut self, range: Range, at: Time) -> Span {
-        let is_contested = self.contention.concerns(range);
-        match self.flow {
-            Flow::Allocate if is_contested => self.contention.read(range, at) - at,
-            Flow::Bypass if is_contested || !self.is_cold => self.contention.read(range, at) - at,
-            Flow::Across if is_contested => self.contention.read_across(range, at) - at,
-            Flow::Allocate | Flow::Bypass | Flow::Across => Span::ZERO,
-        }
+        let end = match self.contention.concerns(range) {
+            true if self.is_remote => self.contention.read_across(range, at),
+            true => self.contention.read(range, at),
+            false if self.is_in_memory(range) => self.contention.fetch(range, at),
+            false if self.flow == Flow::Bypass => self.contention.read(range, at),
+            false => at,
+        };
+        end - at
     }
 }
 
@@ -259,10 +300,13 @@ mod tests {
     #[test]
     fn writes_bring_a_buffer_from_memory_into_the_share() {
         let mut cold = root(Placement::Memory, 2);
-        assert!(!cold.keeps(lines(0, 1)), "it is in memory");
+        assert!(cold.is_in_memory(lines(0, 1)));
         assert_eq!(cold.write(lines(0, 8), Time::ZERO), Span::ZERO);
-        assert!(cold.keeps(lines(0, 8)));
-        assert!(!cold.keeps(lines(0, 9)), "one of them was not written");
+        assert!(!cold.is_in_memory(lines(0, 8)));
+        assert!(
+            cold.is_in_memory(lines(0, 9)),
+            "one of them was not written"
+        );
         assert_eq!(cold.taken, Span::ZERO, "memory is not accessed");
         let part = Range {
             length: 8,
@@ -285,7 +329,7 @@ mod tests {
         for line in 0..4 * share {
             cold.write(lines(line, 1), Time::ZERO);
         }
-        let kept = (0..4 * share).filter(|line| cold.keeps(lines(*line, 1)));
+        let kept = (0..4 * share).filter(|line| !cold.is_in_memory(lines(*line, 1)));
         let kept = kept.count();
         assert!(
             kept <= share && kept > share * 98 / 100,
@@ -304,7 +348,7 @@ mod tests {
         ] {
             let mut root = root(placement, ways);
             root.write(lines(0, 4), Time::ZERO);
-            assert!(!root.keeps(lines(0, 1)), "{placement:?}");
+            assert!(root.share.is_none(), "{placement:?}");
         }
     }
 }

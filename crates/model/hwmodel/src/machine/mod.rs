@@ -4,7 +4,7 @@ pub(crate) mod stages;
 
 use adverb_sim::{Clock, Pace, Seed};
 use adverb_units::{Span, Time};
-use adverb_verbs::{CpuLoad, DeviceCaps, Gid, Lid, LoadWork, NodeChoice, Operation, PathMtu};
+use adverb_verbs::{CpuLoad, DeviceCaps, Gid, Lid, NodeChoice, Operation, PathMtu};
 
 use crate::host::cores::Words;
 use crate::host::memory::{Memory, Range};
@@ -119,20 +119,13 @@ impl Machine {
 
     /// Starts the threads of a load, and assigns places to them.
     pub(crate) fn load(&mut self, load: &CpuLoad, now: Time) {
-        if let LoadWork::Flush { .. } = load.work {
-            // What is flushed again and again is in memory whenever the NIC accesses it.
-            self.placement = self.placement.flushed();
-            let (seed, index) = (self.seed, self.index);
-            self.root = Root::new(&self.preset.params, self.placement, |name| {
-                seed.stream(name, index.0.into())
-            });
-        }
-        self.root.load(load, &self.preset.params, now);
-        self.roles += match (load.node, self.placement.is_remote()) {
+        let near = match (load.node, self.placement.is_remote()) {
             (NodeChoice::Nic, false) | (NodeChoice::Other, true) => load.threads,
             (NodeChoice::Nic, true) | (NodeChoice::Other, false) => 0,
             (NodeChoice::Any | NodeChoice::Number(_), _) => load.threads.div_ceil(2),
         };
+        self.root.load(load, near, &self.preset.params, now);
+        self.roles += near;
     }
 
     /// Returns the pace of the role at `place`, once all roles are placed.
@@ -183,7 +176,7 @@ impl Machine {
             .unwrap_or(B256)
     }
 
-    /// How long memory takes to answer a read of the NIC.
+    /// How long memory takes to answer a read of a program's own buffers and queues by the NIC.
     pub(crate) fn dma_latency(&self) -> Span {
         let m = &self.preset.params.memory;
         if self.placement.is_memory() {
@@ -193,24 +186,28 @@ impl Machine {
         }
     }
 
-    /// As [`Machine::dma_latency`], for a range that earlier writes of the NIC may have brought into the cache.
+    /// As [`Machine::dma_latency`], for a range that peers access.
     pub(crate) fn read_latency(&self, range: Range) -> Span {
-        if self.root.keeps(range) {
-            self.preset.params.memory.dma_ns
+        self.preset.params.memory.dma_ns + self.memory_extra(range)
+    }
+
+    /// Additional time of reading a range that is in memory.
+    fn memory_extra(&self, range: Range) -> Span {
+        if self.root.is_in_memory(range) {
+            self.preset.params.memory.dma_dram_extra_ns + self.root.queueing()
         } else {
-            self.dma_latency()
+            Span::ZERO
         }
     }
 
     /// Additional time of a locked read-modify-write of uncached or remote memory: once to read, once to write.
-    pub(crate) fn atomic_extra(&self) -> Span {
-        let m = &self.preset.params.memory;
+    pub(crate) fn atomic_extra(&self, range: Range) -> Span {
         let hop = if self.placement.is_remote() {
-            m.dma_numa_extra_ns
+            self.preset.params.memory.dma_numa_extra_ns
         } else {
             Span::ZERO
         };
-        (self.dma_latency().saturating_sub(m.dma_ns) + hop) * 2
+        (self.memory_extra(range) + hop) * 2
     }
 
     /// Whether the CPU writes a single request by MMIO.

@@ -49,8 +49,6 @@ impl Fabric {
     fn lock_first(&mut self, machine: MachineId, port: u32, events: &mut EventQueue) {
         let now = events.now();
         let host = &mut self.machines[machine];
-        let span = host.nic.times.atomic + host.atomic_extra();
-        let root = &mut host.root;
         let atomics = &mut host.nic.atomics;
         let queue = &mut atomics.ports[port as usize];
         if atomics.in_flight < atomics.slots
@@ -66,7 +64,9 @@ impl Fabric {
                 return;
             }
             queue.waiting.pop_front();
-            let wait = root.read(first.range, now);
+            let span = host.nic.times.atomic + host.atomic_extra(first.range);
+            let wait = host.root.read(first.range, now);
+            let atomics = &mut host.nic.atomics;
             let end = atomics.buckets[first.bucket].serve(now, span + wait);
             atomics.in_flight += 1;
             host.trace.note(StepKind::Atomic, first.at, end);

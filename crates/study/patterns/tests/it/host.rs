@@ -41,11 +41,36 @@ fn under(
     tallies.collect()
 }
 
-/// Returns the operations per second of eight queue pairs to slots of 8 B at a distance of `distance`.
+/// Returns the operations per second of eight queue pairs to slots of 8 B at a distance of `distance`, while threads
+/// walk through the slots.
 fn rate(op: Opcode, distance: u64, threads: u32, server: Placement, ddio_ways: f64) -> f64 {
+    let walk = CpuLoad {
+        threads,
+        node: match server {
+            Placement::Cached | Placement::Memory => NodeChoice::Nic,
+            _ => NodeChoice::Other,
+        },
+        work: LoadWork::Buffer {
+            bytes: Bytes::new(8 * distance),
+            access: Access::Mixed {
+                writes: Probability::per_million(900_000),
+            },
+        },
+    };
+    let changes = [("memory.ddio_ways", ddio_ways)];
+    rate_under(walk, (op, distance), server, &changes)
+}
+
+/// As [`rate`], with any load of the server's machine, and other changes of the hardware.
+fn rate_under(
+    load: CpuLoad,
+    (op, distance): (Opcode, u64),
+    server: Placement,
+    changes: &[(&'static str, f64)],
+) -> f64 {
     let preset = Preset::built_in("cx3_fdr_nurdma").unwrap();
-    let preset = preset.with(&[("memory.ddio_ways", ddio_ways)]).unwrap();
-    let load = Load {
+    let preset = preset.with(changes).unwrap();
+    let requests = Load {
         limits: Limits {
             per_qp: 256,
             per_member: u32::MAX,
@@ -60,21 +85,8 @@ fn rate(op: Opcode, distance: u64, threads: u32, server: Placement, ddio_ways: f
         peers: 1,
         memory: 4096,
     };
-    let pattern = Pattern::outbound(Transport::Rc, &load, shape);
-    let walk = CpuLoad {
-        threads,
-        node: match server {
-            Placement::Cached | Placement::Memory => NodeChoice::Nic,
-            _ => NodeChoice::Other,
-        },
-        work: LoadWork::Buffer {
-            bytes: Bytes::new(8 * distance),
-            access: Access::Mixed {
-                writes: Probability::per_million(900_000),
-            },
-        },
-    };
-    let tallies = under(Some(walk), &preset, server, &pattern);
+    let pattern = Pattern::outbound(Transport::Rc, &requests, shape);
+    let tallies = under(Some(load), &preset, server, &pattern);
     tallies.iter().filter_map(Tally::per_second).sum()
 }
 
@@ -110,6 +122,63 @@ fn without_ddio_writes_to_one_line_wait_for_memory() {
     assert!(off < on * 0.9, "{off} and {on}");
     let apart = rate(Opcode::Write, 64, 0, Placement::Cached, 0.0);
     assert!(apart > off * 1.3, "{apart} and {off}");
+}
+
+#[test]
+fn without_ddio_writes_to_one_line_wait_for_memory_on_the_other_socket_too() {
+    let on = rate(Opcode::Write, 8, 0, Placement::RemoteCached, 2.0);
+    let off = rate(Opcode::Write, 8, 0, Placement::RemoteCached, 0.0);
+    assert!(off < on * 0.9, "{off} and {on}");
+}
+
+/// Returns the rate under 48 threads with arrays of `array` on both nodes, relative to the rate without them.
+fn share_under_arrays(
+    request: (Opcode, u64),
+    array: Bytes,
+    changes: &[(&'static str, f64)],
+) -> f64 {
+    let rate = |threads| {
+        let arrays = CpuLoad {
+            threads,
+            node: NodeChoice::Any,
+            work: LoadWork::Independent {
+                bytes: array,
+                writes: Probability::per_million(500_000),
+            },
+        };
+        rate_under(arrays, request, Placement::Cached, changes)
+    };
+    rate(48) / rate(0)
+}
+
+#[test]
+fn arrays_that_exceed_the_cache_slow_reads_and_not_writes() {
+    let share = |request, array| share_under_arrays(request, array, &[]);
+    for distance in [8, 64] {
+        let read = (Opcode::Read, distance);
+        assert_eq!(
+            share(read, Bytes::mib(1)),
+            1.0,
+            "24 MiB a node fit the cache"
+        );
+        let slower = share(read, Bytes::mib(64));
+        assert!((0.8..0.97).contains(&slower), "{slower}");
+        let write = share((Opcode::Write, distance), Bytes::mib(64));
+        assert!(write > 0.99, "written lines are in the cache: {write}");
+    }
+}
+
+#[test]
+fn reads_wait_longer_the_less_bandwidth_a_load_leaves() {
+    let slow = |walks, line_ns| {
+        let changes = [("cpu.page_walks", walks), ("memory.line_ns", line_ns)];
+        share_under_arrays((Opcode::Read, 64), Bytes::mib(64), &changes)
+    };
+    let shares = [slow(1.0, 0.94), slow(4.0, 0.94), slow(4.0, 3.76)];
+    assert!(
+        shares[2] < shares[1] * 0.9 && shares[1] < shares[0],
+        "{shares:?}"
+    );
 }
 
 #[test]

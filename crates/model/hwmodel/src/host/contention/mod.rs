@@ -209,6 +209,21 @@ impl Contention {
         end
     }
 
+    /// The root port reads from memory. Requests to the same address do not pass each other: while one is outstanding,
+    /// the next one waits (Intel's uncore event RxR_IRQ_RETRY.ADDR_CONFLICT). Returns when the last request begins.
+    pub(crate) fn fetch(&mut self, range: Range, at: Time) -> Time {
+        let mut begun = at;
+        for part in self.line_by_line(range) {
+            let begin = self.each(part, at, |_, asked, times, _| Grant {
+                ready: asked,
+                end: asked + times.snoop + times.memory,
+                is_lost: false,
+            });
+            begun = begun.max(begin);
+        }
+        begun
+    }
+
     /// The parts of a range whose lines are handled one by one: the whole range if cores contend for it, else
     /// the lines at its ends that it covers only partly.
     fn line_by_line(&self, range: Range) -> impl Iterator<Item = Range> + use<> {
@@ -247,7 +262,8 @@ impl Contention {
     pub(crate) fn read_across(&mut self, range: Range, at: Time) -> Time {
         self.each(range, at, |line, asked, times, _| {
             let Holder::Writer(owner) = line.holder else {
-                return Grant::passing(line.in_progress(asked, times.transfer));
+                let fetched = line.in_progress(asked, times.transfer) + line.fetch(times);
+                return Grant::passing(fetched);
             };
             let is_wanted = line.free > asked;
             let mut span = times.transfer;
