@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::process::Command;
 
 use crate::common::{Place, end_of, not_run};
 use insta::assert_snapshot;
@@ -9,26 +10,16 @@ use insta::assert_snapshot;
 const STORE: &str =
     "7f0000000000 default file=/dev/shm/store dirty=16384 N1=16384 kernelpagesize_kB=4\n";
 
-/// Writes the files of a machine with two nodes of four CPUs, and a process 7 with a thread on each node.
+/// Copies the files of a machine with two nodes of four CPUs, whose process 7 has a thread on each node, to `copy`.
 fn machine(place: &Place, numa_maps: &str) {
-    let write = |name: &str, text: &str| {
-        let path = place.path("copy").join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
-    write("sys/devices/system/node/online", "0-1\n");
-    write("sys/devices/system/node/node0/cpulist", "0-3\n");
-    write("sys/devices/system/node/node1/cpulist", "4-7\n");
-    write("proc/7/comm", "kv\n");
-    write("proc/7/numa_maps", numa_maps);
-    write(
-        "proc/7/maps",
-        "7f0000000000-7f0004000000 rw-s 00000000 00:01 1 /dev/shm/store\n",
+    let files = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../devices/host/testdata/two-nodes"
     );
-    for (thread, cpu) in [(7, 1), (8, 5)] {
-        let stat = format!("{thread} (kv) S {}{cpu} 0\n", "1 ".repeat(35));
-        write(&format!("proc/7/task/{thread}/stat"), &stat);
-    }
+    let copy = place.path("copy");
+    let copied = Command::new("cp").arg("-r").arg(files).arg(&copy).status();
+    assert!(copied.unwrap().success());
+    fs::write(copy.join("proc/7/numa_maps"), numa_maps).unwrap();
 }
 
 fn words(text: &str) -> String {

@@ -224,24 +224,16 @@ fn last_cpu(stat: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    const NUMA_MAPS: &str = "\
-00400000 default file=/usr/bin/memcached mapped=12 N0=12 kernelpagesize_kB=4
-01c3e000 default heap anon=40 dirty=40 N0=30 N1=10 kernelpagesize_kB=4
-7f0000000000 bind:1 file=/dev/shm/adverb.7 dirty=512 active=0 N1=512 kernelpagesize_kB=4
-7f1000000000 prefer:0 file=/anon_hugepage\\040(deleted) huge anon=3 dirty=3 N0=1 N1=2 kernelpagesize_kB=2048
-7ffd00000000 default stack anon=3 dirty=3 N0=3 kernelpagesize_kB=4
-7ffd10000000 default
-";
+    /// Files of a machine with two nodes of four CPUs, and of its process 7 with a thread on each node.
+    const TWO_NODES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/two-nodes");
+    const NUMA_MAPS: &str = include_str!("../testdata/two-nodes/proc/7/numa_maps");
 
     #[test]
     fn numa_maps_are_parsed() {
         let all: Vec<Mapping> = NUMA_MAPS.lines().filter_map(mapping).collect();
         assert_eq!(all.len(), 6);
         let names: Vec<&str> = all.iter().map(|mapping| &*mapping.name).collect();
-        assert_eq!(
-            names[..3],
-            ["/usr/bin/memcached", "heap", "/dev/shm/adverb.7"]
-        );
+        assert_eq!(names[..3], ["/usr/bin/memcached", "heap", "/dev/shm/store"]);
         assert_eq!(names[4..], ["stack", ""]);
         let written: Vec<bool> = all.iter().map(|mapping| mapping.is_written).collect();
         assert_eq!(written, [false, true, true, true, true, false]);
@@ -260,32 +252,14 @@ mod tests {
 
     #[test]
     fn a_machine_with_two_nodes_is_read_from_its_files() {
-        let root = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| {
-            let path = root.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        write("sys/devices/system/node/online", "0-1\n");
-        write("sys/devices/system/node/node0/cpulist", "0-3\n");
-        write("sys/devices/system/node/node1/cpulist", "4-7\n");
-        write("proc/7/comm", "kv\n");
-        write("proc/7/numa_maps", NUMA_MAPS);
-        write(
-            "proc/7/maps",
-            "7f0000000000-7f0000200000 rw-s 0 00:1 1 /dev/shm/adverb.7\n",
-        );
-        let stat = |cpu: u32| format!("7 (kv) S {}{cpu} 0\n", "1 ".repeat(35));
-        write("proc/7/task/7/stat", &stat(1));
-        write("proc/7/task/8/stat", &stat(5));
-        write("proc/7/task/9/stat", &stat(6));
-        let topology = Topology::below(root.path());
+        let root = Path::new(TWO_NODES);
+        let topology = Topology::below(root);
         assert_eq!(topology.node_of(6), Some(1));
-        assert!(Resident::below(root.path(), 8).is_err());
-        let process = Resident::below(root.path(), 7).unwrap();
-        assert_eq!(process.threads(&topology), BTreeMap::from([(0, 1), (1, 2)]));
+        assert!(Resident::below(root, 8).is_err());
+        let process = Resident::below(root, 7).unwrap();
+        assert_eq!(process.threads(&topology), BTreeMap::from([(0, 1), (1, 1)]));
         let mappings = process.mappings().unwrap();
-        assert_eq!(mappings[2].addresses, 0x7f00_0000_0000..0x7f00_0020_0000);
+        assert_eq!(mappings[2].addresses, 0x7f00_0000_0000..0x7f00_0400_0000);
         assert!(mappings[1].addresses.is_empty(), "maps has no line for it");
     }
 
