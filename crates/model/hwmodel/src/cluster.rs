@@ -102,6 +102,15 @@ impl Cluster {
         });
     }
 
+    /// Lets the roles of each machine open the NIC only once, as threads of one process: they share its BlueFlame
+    /// registers.
+    pub fn share_contexts(&mut self) {
+        self.simulation.shared().with(|fabric, _| {
+            let machines = fabric.machines.iter_mut();
+            machines.for_each(|machine| machine.has_one_context = true);
+        });
+    }
+
     pub(crate) fn shared(&self) -> &adverb_sim::Shared<Fabric> {
         self.simulation.shared()
     }

@@ -190,7 +190,11 @@ impl Hardware {
         values.extend(mtu.map(|mtu| ("link.mtu_bytes", mtu)));
         let preset = self.preset.clone().with(&values);
         let preset = preset.expect("they are in the range of the parameters");
-        Cluster::seeded(&preset, &placements, SEED)
+        let mut cluster = Cluster::seeded(&preset, &placements, SEED);
+        if changes.one_context {
+            cluster.share_contexts();
+        }
+        cluster
     }
 
     /// Whether it can be a device of `ping`, `blast` and `study`.

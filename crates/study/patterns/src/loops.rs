@@ -250,6 +250,7 @@ impl OneSidedLoop {
         add(mtu.is_some(), "link_mtu_bytes", json!(mtu));
         let fewer = hardware.fewer_switches;
         add(fewer > 0, "fewer_switches", fewer.into());
+        add(hardware.one_context, "one_context", true.into());
         (name, params)
     }
 }

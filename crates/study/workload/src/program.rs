@@ -87,7 +87,7 @@ pub trait Program:
     }
 }
 
-/// Changes of modelled hardware.
+/// Changes of modelled machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HardwareChanges {
     /// NICs write to memory past the last-level cache (no DDIO).
@@ -96,6 +96,8 @@ pub struct HardwareChanges {
     pub link_mtu: Option<PathMtu>,
     /// Fewer switches between two machines than the preset has.
     pub fewer_switches: u32,
+    /// The roles of a machine are threads of one process, which opens the NIC once.
+    pub one_context: bool,
 }
 
 /// A role of a program.

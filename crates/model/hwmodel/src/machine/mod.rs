@@ -33,8 +33,26 @@ pub(crate) struct LinkTimes {
 pub(crate) struct Registers {
     /// Number of queue pairs that were assigned one.
     pub(crate) used: u32,
+    /// Number of threads that use the context.
+    pub(crate) threads: u32,
     /// The register that all further queue pairs share, under its lock.
-    pub(crate) shared: Server,
+    shared: Server,
+    /// The thread that locked it last.
+    owner: Option<u32>,
+}
+
+impl Registers {
+    /// A thread writes to the shared register at `at`, for `span`; returns when it has written.
+    ///
+    /// A spin lock: its line moves to the thread that takes it, which takes `transfer`. If others wait, they have
+    /// copies of the line, so that the thread that releases the lock must get it back first.
+    pub(crate) fn write(&mut self, thread: u32, at: Time, span: Span, transfer: Span) -> Time {
+        let moves = match self.owner.replace(thread) {
+            Some(owner) if owner != thread => 1 + u64::from(self.shared.free() > at),
+            _ => 0,
+        };
+        self.shared.serve(at, span + transfer * moves)
+    }
 }
 
 pub(crate) struct Machine {
@@ -66,6 +84,8 @@ pub(crate) struct Machine {
     pub(crate) handles: Vec<Gid>,
     pub(crate) protection_domains: u32,
     pub(crate) registers: Vec<Registers>,
+    /// Whether its roles are threads of a process that opens the NIC once.
+    pub(crate) has_one_context: bool,
     /// Records steps of the CPU, the NIC and the port; PCIe has its own tracer.
     pub(crate) trace: Tracer,
 }
@@ -106,6 +126,7 @@ impl Machine {
             handles: Vec::new(),
             protection_domains: 0,
             registers: Vec::new(),
+            has_one_context: false,
             trace: Tracer::default(),
             preset,
         }

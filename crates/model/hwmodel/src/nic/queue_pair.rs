@@ -26,8 +26,8 @@ pub(crate) struct Qp {
     pub(crate) send_cq: CqIndex,
     pub(crate) recv_cq: CqIndex,
     pub(crate) unit: u32,
-    /// The context whose shared BlueFlame register it uses, unless it has its own.
-    pub(crate) shared_register: Option<u32>,
+    /// The context whose shared BlueFlame register it uses, and the thread that does, unless it has its own.
+    pub(crate) shared_register: Option<(u32, u32)>,
     /// The port that sends its packets.
     pub(crate) port: u32,
     pub(crate) access: AccessFlags,

@@ -36,6 +36,8 @@ pub struct ModelContext {
     caps: DeviceCaps,
     /// Its number among the machine's open contexts.
     number: u32,
+    /// The thread that uses it.
+    thread: u32,
 }
 
 impl std::fmt::Debug for ModelContext {
@@ -46,20 +48,23 @@ impl std::fmt::Debug for ModelContext {
 
 impl ModelContext {
     pub(crate) fn new(world: &SharedFabric, machine: MachineId) -> Self {
-        let (name, caps, number) = world.with(|fabric, _| {
-            let machine = &mut fabric.machines[machine];
-            machine.registers.push(Registers::default());
-            let name = DeviceName(format!("model:{}", machine.preset.name));
-            let number = machine.registers.len() as u32 - 1;
-            (name, machine.caps.clone(), number)
-        });
-        ModelContext {
-            world: world.clone(),
-            machine,
-            name,
-            caps,
-            number,
-        }
+        world.with(|fabric, _| {
+            let of = &mut fabric.machines[machine];
+            if !of.has_one_context || of.registers.is_empty() {
+                of.registers.push(Registers::default());
+            }
+            let number = of.registers.len() as u32 - 1;
+            let threads = &mut of.registers[number as usize].threads;
+            *threads += 1;
+            ModelContext {
+                world: world.clone(),
+                machine,
+                number,
+                thread: *threads,
+                name: DeviceName(format!("model:{}", of.preset.name)),
+                caps: of.caps.clone(),
+            }
+        })
     }
 
     pub(crate) fn machine(&self) -> MachineId {
@@ -400,7 +405,7 @@ impl ModelContext {
                 send_cq: init.send_cq.number,
                 recv_cq: init.recv_cq.number,
                 unit: unit_of(local, machine.nic.units.len() as u32),
-                shared_register: shared.then_some(self.number),
+                shared_register: shared.then_some((self.number, self.thread)),
                 port: local % machine.nic.ports.len() as u32,
                 access: AccessFlags::empty(),
                 remote: None,

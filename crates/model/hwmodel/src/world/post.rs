@@ -223,10 +223,13 @@ impl Fabric {
         let register = qp.shared_register;
         let qp = qp.reference();
         let began = events.clock.now();
-        if let Some(context) = register {
+        if let Some((context, thread)) = register {
             // A shared register is used under its lock.
-            let register = &mut self.machines[machine_index].registers[context as usize];
-            let end = register.shared.serve(events.clock.now(), cost);
+            let machine = &mut self.machines[machine_index];
+            let memory = &machine.preset.params.memory;
+            let transfer = memory.llc_ns + memory.line_transfer_ns;
+            let registers = &mut machine.registers[context as usize];
+            let end = registers.write(thread, began, cost, transfer);
             events.clock.busy_until(end);
         } else {
             events.clock.busy(cost);

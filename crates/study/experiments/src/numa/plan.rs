@@ -117,6 +117,8 @@ impl Draft {
         };
         if self.abilities.is_virtual {
             program.path.path_mtu = Some(PathMtu::B256);
+            // The publication's clients are threads of one process.
+            program.hardware.one_context = true;
         }
         program
     }
@@ -232,7 +234,8 @@ impl Draft {
             let mut past_caches = program.clone();
             past_caches.hardware = HardwareChanges {
                 without_ddio: true,
-                ..HardwareChanges::default()
+                fewer_switches: 0,
+                ..program.hardware
             };
             self.add(&past_caches, REMEDIES.id);
         }

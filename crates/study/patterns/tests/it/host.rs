@@ -26,6 +26,10 @@ fn under(
         let machine = cluster.machine(1);
         cluster.load(machine, &load);
     }
+    run_in(&mut cluster, pattern)
+}
+
+fn run_in(cluster: &mut Cluster, pattern: &Pattern) -> Vec<Tally> {
     let members: Vec<_> = (0..pattern.members.len() as u32)
         .map(|role| {
             let machine = cluster.machine(pattern.members[role as usize].machine);
@@ -179,6 +183,48 @@ fn reads_wait_longer_the_less_bandwidth_a_load_leaves() {
         shares[2] < shares[1] * 0.9 && shares[1] < shares[0],
         "{shares:?}"
     );
+}
+
+/// Returns the mean wait of each of `clients` that READ with one request in flight.
+fn waits(clients: u32, is_one_process: bool) -> Vec<f64> {
+    let preset = Preset::built_in("cx3_fdr_nurdma").unwrap();
+    let mut cluster = Cluster::new(&preset, &[Placement::Cached; 2]);
+    if is_one_process {
+        cluster.share_contexts();
+    }
+    let load = Load {
+        timing: Timing::Each,
+        ..Load::new(Opcode::Read, 64)
+    };
+    let shape = Outbound {
+        cores: clients,
+        qps: 1,
+        peers: 1,
+        memory: 4096,
+    };
+    let tallies = run_in(
+        &mut cluster,
+        &Pattern::outbound(Transport::Rc, &load, shape),
+    );
+    let waits = tallies[..clients as usize].iter().map(Tally::mean_wait);
+    waits.map(|wait| wait.unwrap().as_ns_f64()).collect()
+}
+
+#[test]
+fn queue_pairs_beyond_the_registers_of_a_process_wait_for_a_lock() {
+    let mean = |waits: &[f64]| waits.iter().sum::<f64>() / waits.len() as f64;
+    let registers = 7;
+    assert_eq!(
+        waits(7, true),
+        waits(7, false),
+        "each has a register of its own"
+    );
+    let shared = waits(24, true);
+    let (own, locked) = shared.split_at(registers);
+    assert!(mean(own) < mean(locked) * 0.99, "{shared:?}");
+    let [few, many] =
+        [16, 32].map(|clients| mean(&waits(clients, true)) / mean(&waits(clients, false)));
+    assert!(few < 1.1 && many > few + 0.1, "{few} and {many}");
 }
 
 #[test]

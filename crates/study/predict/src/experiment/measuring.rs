@@ -4,7 +4,7 @@ use adverb_hwmodel::Cluster;
 use adverb_hwmodel::params::NicParams;
 use adverb_patterns::{Job, JobReport, Member, Part, Pattern, Seen, Tally, Wait};
 use adverb_units::Span;
-use adverb_validate::{Budget, Completion, Experiment, Metric, Refusal, Side};
+use adverb_validate::{Budget, Completion, Experiment, Metric, Program, Refusal, Side};
 use adverb_verbs::QpType;
 
 use super::hosts::{placements, preset};
@@ -121,6 +121,9 @@ fn measure_for(
 ) -> Result<Measured, Refusal> {
     let preset = preset(experiment)?;
     let mut cluster = Cluster::new(&preset, &placements(experiment, pattern.machines()));
+    if is_one_process(experiment.program) {
+        cluster.share_contexts();
+    }
     let mut pattern = Pattern {
         wait: match experiment.parameters.posting.completion {
             Some(Completion::Event) => Wait::Event,
@@ -143,6 +146,14 @@ fn measure_for(
     }
     measured.pcie_reads = per_second(device, "pcie_read_lines");
     Ok(measured)
+}
+
+/// Whether the clients of a machine are threads of one process (schema.md).
+fn is_one_process(program: Program) -> bool {
+    matches!(
+        program,
+        Program::NumaClosedLoop | Program::NumaOpenLoop | Program::NumaServerLoad
+    )
 }
 
 /// Whether a member is counted. If every member posts, the machines are equal, and only the first machine's
