@@ -53,7 +53,7 @@ fn the_ladder_runs_on_a_real_device() {
 
 #[test]
 fn figures_of_other_studies_are_refused() {
-    assert_snapshot!(refused("study --study guidelines --only fig1"), @"error: --only fig1: not a figure of --study guidelines, which has ladder, cores, offered, queues, atomics, units, sends, inbound, windows, kv, herd, generations, pcie");
+    assert_snapshot!(refused("study --study guidelines --only fig1"), @"error: --only fig1: not a figure of --study guidelines, which has ladder, cores, offered, queues, answers, atomics, units, sends, inbound, windows, kv, herd, generations, pcie");
     assert_snapshot!(refused("study --only ladder"), @"error: --only ladder: a figure of another study; add --study guidelines");
-    assert_snapshot!(refused("study --study guidelines --only wan3"), @"error: --only wan3: not a figure of --study guidelines, which has ladder, cores, offered, queues, atomics, units, sends, inbound, windows, kv, herd, generations, pcie");
+    assert_snapshot!(refused("study --study guidelines --only wan3"), @"error: --only wan3: not a figure of --study guidelines, which has ladder, cores, offered, queues, answers, atomics, units, sends, inbound, windows, kv, herd, generations, pcie");
 }
