@@ -66,10 +66,11 @@ fn the_other_node_is_slower_alone_and_faster_with_workers() {
     let ratio = read("other") / read("nic");
     assert!((0.93..0.95).contains(&ratio), "{ratio}");
     let write = |node: &str| {
-        let how = "--op write --size 8 --slots packed --workers 8 --worker-mix 10:90";
+        let how = "--op write --size 8 --slots packed --workers 16 --worker-mix 10:90";
         rate(&format!("open-loop {how} --numa-memory {node}"))
     };
-    assert!(write("other") > write("nic") * 1.2);
+    // Published with 16 threads: 1.75.
+    assert!(write("other") > write("nic") * 1.5);
 }
 
 #[test]
