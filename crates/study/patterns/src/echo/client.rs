@@ -2,18 +2,19 @@
 
 use adverb_units::{Span, Time};
 use adverb_verbs::{
-    Imm, Level, MemoryRegion, Operation, QueuePair, SendFlags, SendRequest, Station, WcOpcode,
-    Work, WorkCompletion, WrId,
+    Imm, MemoryRegion, Operation, QueuePair, SendFlags, SendRequest, Station, WcOpcode,
+    WorkCompletion, WrId,
 };
 use adverb_workload::attend::{Awaited, Members, attentively};
-use adverb_workload::pattern::{Meter, PatternError, Schedule, Wait};
+use adverb_workload::pattern::{PatternError, Schedule, Wait};
 use adverb_workload::random::Random;
 use adverb_workload::reap::{BATCH, Reaper};
 
+use super::answers::Answers;
 use super::due::{self, Asked, Due};
 use super::ends::Ends;
 use super::server::{FAREWELL, SLOT_BITS};
-use super::{Echo, EchoBy, RECORDS, content, or_none, record};
+use super::{Echo, EchoBy, RECORDS, content, load, or_none, record};
 use crate::rpc::TIMEOUT;
 use crate::rpc::slots::{Kind, Scan, last_byte};
 use crate::sends::Sends;
@@ -54,9 +55,7 @@ pub(super) struct Client<'w, S: Station> {
     /// A request or a reply.
     bytes: Vec<u8>,
     until: Time,
-    answers: u64,
-    meter: Meter,
-    tally: ServiceTally,
+    answers: Answers,
 }
 
 impl<'w, S: Station> Client<'w, S> {
@@ -92,9 +91,7 @@ impl<'w, S: Station> Client<'w, S> {
             scan: Scan::new(echo.replies(), 1),
             bytes: vec![0; echo.request.max(echo.reply) as usize],
             until: now + schedule.warm_up + schedule.measured,
-            answers: 0,
-            meter: Meter::new(now, schedule),
-            tally: ServiceTally::timed(echo.clients.timing),
+            answers: Answers::new(echo, now, schedule),
         }
     }
 
@@ -120,7 +117,7 @@ impl<'w, S: Station> Client<'w, S> {
             self.insist()?;
         }
         self.farewell()?;
-        Ok(self.tally.measured_by(&self.meter))
+        Ok(self.answers.into_tally())
     }
 
     /// Returns when the next request is due, if there is room for it: slots are used in turn.
@@ -168,7 +165,7 @@ impl<'w, S: Station> Client<'w, S> {
                 _ => self.sends.completed(wc.wr_id),
             }
         }
-        self.meter.look(self.station, now, self.answers);
+        self.answers.look(self.station, now);
         let timed_out = n == 0;
         let sleeps = match self.echo.wait {
             Wait::Poll => false,
@@ -205,7 +202,7 @@ impl<'w, S: Station> Client<'w, S> {
             let slot = call.number % u64::from(slots.each);
             self.answered(slot, slots.end(0, slot) - u64::from(self.echo.reply), now)?;
         }
-        self.meter.look(self.station, now, self.answers);
+        self.answers.look(self.station, now);
         Ok(Found {
             now,
             timed_out: calls.is_empty(),
@@ -231,25 +228,15 @@ impl<'w, S: Station> Client<'w, S> {
         let asked = self.slots.get_mut(slot as usize).and_then(Option::take);
         let asked = asked.ok_or(PatternError::Wrong("a reply to no request"))?;
         let reply = &mut self.bytes[..self.echo.reply as usize];
-        self.station.account(Work::Load {
-            lines: self.echo.reply.div_ceil(64),
-            from: Level::Cache,
-        });
+        load(self.station, self.echo.reply);
         self.ends.replies().read(offset, reply)?;
         // The last byte in a slot that is polled is a mark.
         let checked = match self.echo.by {
             EchoBy::Write => &reply[..reply.len() - 1],
             _ => &*reply,
         };
-        if !content::is_of(checked, asked.seed) {
-            return Err(PatternError::Wrong("a reply to another request"));
-        }
-        self.tally.values_checked += 1;
+        self.answers.take(checked, asked, now)?;
         self.outstanding -= 1;
-        self.answers += 1;
-        if let (true, Some(waits)) = (self.meter.is_open(now), &mut self.tally.waits) {
-            waits.record(now - asked.at);
-        }
         self.due.answered(now + self.echo.think);
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! of its request, so that a client, which knows its request, can check each byte of the reply. READs fetch records with
 //! which the server has filled its memory.
 
+mod answers;
 mod client;
 mod content;
 mod due;
@@ -13,9 +14,9 @@ mod server;
 mod streams;
 
 use adverb_results::Word;
-use adverb_units::{Bytes, Span};
+use adverb_units::{Bytes, Span, Time};
 use adverb_verbs::{
-    Context, DeviceCaps, MemoryRegion, PathOptions, QpType, RoleId, Station, WaitError,
+    Context, DeviceCaps, Level, MemoryRegion, PathOptions, QpType, RoleId, Station, WaitError, Work,
 };
 use serde::{Deserialize, Serialize};
 
@@ -285,6 +286,30 @@ fn rest<S: Station>(station: &S, schedule: Schedule) -> ServiceTally {
         station.sleep(part);
         meter.look(station, station.now(), 0);
     }
+    ServiceTally::default().measured_by(&meter)
+}
+
+/// Accounts for loading a message.
+fn load<S: Station>(station: &S, bytes: u32) {
+    station.account(Work::Load {
+        lines: bytes.div_ceil(64),
+        from: Level::Cache,
+    });
+}
+
+/// Accounts for loading and decoding a request.
+fn load_request<S: Station>(station: &S, bytes: u32) {
+    load(station, bytes);
+    station.account(Work::Decode { requests: 1 });
+}
+
+/// Returns what a core has served until `until`: its clients may have begun, and ended, a little earlier.
+fn served<S: Station>(station: &S, until: Time, mut meter: Meter, answered: u64) -> ServiceTally {
+    let now = station.now();
+    if now < until {
+        station.sleep(until - now);
+    }
+    meter.look(station, station.now(), answered);
     ServiceTally::default().measured_by(&meter)
 }
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use adverb_units::Time;
 use adverb_verbs::{
-    Imm, Level, MemoryRegion, Operation, QpType, QueuePair, SendFlags, SendRequest, Station,
-    WcOpcode, Work, WorkCompletion,
+    Imm, MemoryRegion, Operation, QpType, QueuePair, SendFlags, SendRequest, Station, WcOpcode,
+    WorkCompletion,
 };
 use adverb_workload::Ticker;
 use adverb_workload::attend::{Awaited, Members, attentively};
@@ -13,7 +13,7 @@ use adverb_workload::pattern::{Meter, PatternError, Schedule};
 use adverb_workload::reap::{BATCH, Reaper};
 
 use super::ends::Ends;
-use super::{Echo, EchoBy, content, or_none};
+use super::{Echo, EchoBy, content, load_request, or_none, served};
 use crate::rpc::MAX_BATCH;
 use crate::rpc::slots::{Call, Kind, Scan, last_byte};
 use crate::sends::Sends;
@@ -104,14 +104,7 @@ impl<'w, S: Station> Core<'w, S> {
                 self.serve(&request)?;
             }
         }
-        // Clients may have begun a little earlier.
-        let now = self.station.now();
-        if now < self.until {
-            self.station.sleep(self.until - now);
-        }
-        let now = self.station.now();
-        self.meter.look(self.station, now, self.answered);
-        Ok(ServiceTally::default().measured_by(&self.meter))
+        Ok(served(self.station, self.until, self.meter, self.answered))
     }
 
     /// Waits for requests in the slots.
@@ -179,7 +172,7 @@ impl<'w, S: Station> Core<'w, S> {
             self.clients -= 1;
             return Ok(());
         }
-        self.load();
+        load_request(self.station, self.echo.request);
         self.ends
             .requests()
             .read(request.offset, &mut self.request)?;
@@ -194,15 +187,6 @@ impl<'w, S: Station> Core<'w, S> {
             self.meter.look(self.station, now, self.answered);
         }
         Ok(())
-    }
-
-    /// Accounts for loading and decoding a request.
-    fn load(&self) {
-        self.station.account(Work::Load {
-            lines: self.echo.request.div_ceil(64),
-            from: Level::Cache,
-        });
-        self.station.account(Work::Decode { requests: 1 });
     }
 
     fn reply_to(&mut self, call: Call) -> Result<(), PatternError> {

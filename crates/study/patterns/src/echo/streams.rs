@@ -3,17 +3,18 @@
 use std::collections::VecDeque;
 
 use adverb_units::{Span, Time};
-use adverb_verbs::{Level, RoleId, Station, StreamError, StreamWait, Streams, WaitError, Work};
+use adverb_verbs::{RoleId, Station, StreamError, StreamWait, Streams, WaitError};
 use adverb_workload::attend::{Awaited, Members, attentively};
 use adverb_workload::pattern::{Meter, PatternError, Schedule};
 use adverb_workload::random::Random;
 use adverb_workload::streams::{StreamOf, send_all};
 
+use super::answers::Answers;
 use super::due::{self, Asked, Due};
-use super::{Echo, content, or_none};
+use super::{Echo, content, load, load_request, or_none, served};
 use crate::rpc::{RpcPart, TIMEOUT};
 use crate::tally::ServiceTally;
-use crate::wan::streams::{accept, connect};
+use crate::wan::{accept, connect};
 
 /// Runs a core or a client.
 pub(super) fn run<S: Station>(
@@ -76,14 +77,6 @@ impl Inbox {
     }
 }
 
-/// Accounts for loading a message.
-fn load<S: Station>(station: &S, bytes: u32) {
-    station.account(Work::Load {
-        lines: bytes.div_ceil(64),
-        from: Level::Cache,
-    });
-}
-
 /// Serves until all clients have ended their connections.
 fn serve<S: Station>(
     members: &Members<'_, S>,
@@ -111,8 +104,7 @@ fn serve<S: Station>(
                 Err(error) => return Err(error.into()),
             };
             inbox.take(received, |request| {
-                load(station, echo.request);
-                station.account(Work::Decode { requests: 1 });
+                load_request(station, echo.request);
                 content::fill(&mut reply, content::digest(request));
                 replies.extend_from_slice(&reply);
                 answered += 1;
@@ -128,13 +120,7 @@ fn serve<S: Station>(
             .for_each(|place| drop(open.remove(*place)));
         meter.look(station, station.now(), answered);
     }
-    // Clients may have begun a little earlier.
-    let now = station.now();
-    if now < until {
-        station.sleep(until - now);
-    }
-    meter.look(station, station.now(), answered);
-    Ok(ServiceTally::default().measured_by(&meter))
+    Ok(served(station, until, meter, answered))
 }
 
 /// The state of a running client.
@@ -154,9 +140,7 @@ struct Client<'w, S: Station> {
     outbox: Vec<u8>,
     inbox: Inbox,
     until: Time,
-    answers: u64,
-    meter: Meter,
-    tally: ServiceTally,
+    answers: Answers,
 }
 
 impl<'w, S: Station> Client<'w, S> {
@@ -181,9 +165,7 @@ impl<'w, S: Station> Client<'w, S> {
             outbox: Vec::new(),
             inbox: Inbox::new(echo.reply, echo.clients.outstanding),
             until: now + schedule.warm_up + schedule.measured,
-            answers: 0,
-            meter: Meter::new(now, schedule),
-            tally: ServiceTally::timed(echo.clients.timing),
+            answers: Answers::new(echo, now, schedule),
         }
     }
 
@@ -196,11 +178,11 @@ impl<'w, S: Station> Client<'w, S> {
             while let Some(at) = self.due(now).filter(|at| *at <= now) {
                 self.ask(at);
             }
-            let before = self.answers;
+            let before = self.answers.count();
             let received = self.exchange(now)?;
             now = station.now();
             self.take(received, now)?;
-            if self.asked.is_empty() || self.answers > before {
+            if self.asked.is_empty() || self.answers.count() > before {
                 answered_at = now;
             }
             if now - answered_at > TIMEOUT {
@@ -211,7 +193,7 @@ impl<'w, S: Station> Client<'w, S> {
             }
         }
         station.streams().shutdown(self.stream)?;
-        Ok(self.tally.measured_by(&self.meter))
+        Ok(self.answers.into_tally())
     }
 
     /// Returns when the next request is due, if there is room for it.
@@ -261,18 +243,11 @@ impl<'w, S: Station> Client<'w, S> {
             load(station, self.echo.reply);
             let asked = self.asked.pop_front();
             let asked = asked.ok_or(PatternError::Wrong("a reply to no request"))?;
-            if !content::is_of(reply, asked.seed) {
-                return Err(PatternError::Wrong("a reply to another request"));
-            }
-            self.tally.values_checked += 1;
-            self.answers += 1;
-            if let (true, Some(waits)) = (self.meter.is_open(now), &mut self.tally.waits) {
-                waits.record(now - asked.at);
-            }
+            self.answers.take(reply, asked, now)?;
             self.due.answered(now + self.echo.think);
             Ok(())
         })?;
-        self.meter.look(station, now, self.answers);
+        self.answers.look(station, now);
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ mod end;
 mod exchange;
 mod interference;
 mod outcome;
-pub(crate) mod streams;
+mod streams;
 mod transfers;
 
 use adverb_results::{LatencyRecorder, Word};
