@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use adverb_host::pin;
 use aligned_vec::avec;
 use anyhow::{Context as _, Result, bail, ensure};
+use clap::ValueEnum as _;
 
 use crate::child::Ended;
 
@@ -34,25 +35,16 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const CALLS: u32 = 10_000;
 
 /// What the passive process does.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Role {
+#[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
+pub(crate) enum Role {
     /// Sends each message back.
     Mirror,
     /// Receives a stream, and answers its end by a byte.
     Sink,
-    /// The same, and sleeps until bytes arrive.
+    /// The same; calls of both processes block.
     SleepingSink,
     /// Answers each request by the next number.
     Sequencer,
-}
-
-/// How the two processes of a stream wait.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Wait {
-    /// They poll their sockets.
-    Poll,
-    /// Their calls block.
-    Sleep,
 }
 
 /// The options of this program as the passive side.
@@ -70,11 +62,7 @@ impl Side {
         let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
         println!("{}", listener.local_addr()?);
         std::io::stdout().flush()?;
-        let wait = match self.role {
-            Role::SleepingSink => Wait::Sleep,
-            Role::Mirror | Role::Sink | Role::Sequencer => Wait::Poll,
-        };
-        let mut stream = prepared(listener.accept()?.0, wait)?;
+        let mut stream = prepared(listener.accept()?.0, self.role)?;
         let mut message = [0; MESSAGE];
         match self.role {
             Role::Mirror => loop {
@@ -95,7 +83,7 @@ impl Side {
 
 /// Mean one-way time in ns of a message between two processes that poll their sockets.
 pub(crate) fn ping(cores: [u32; 2]) -> Result<f64> {
-    active(("mirror", Wait::Poll), cores, |stream| {
+    active(Role::Mirror, cores, |stream| {
         let mut message = [0; MESSAGE];
         let mut round = || -> Result<()> {
             send(stream, &message)?;
@@ -111,13 +99,9 @@ pub(crate) fn ping(cores: [u32; 2]) -> Result<f64> {
     })
 }
 
-/// Bytes per second of a stream of messages of 1 MiB, sent from a number of buffers in turn.
-pub(crate) fn stream(cores: [u32; 2], wait: Wait, buffers: usize) -> Result<f64> {
-    let sink = match wait {
-        Wait::Poll => "sink",
-        Wait::Sleep => "sleeping-sink",
-    };
-    active((sink, wait), cores, |stream| {
+/// Bytes per second of a stream of messages of 1 MiB to a sink, sent from a number of buffers in turn.
+pub(crate) fn stream(cores: [u32; 2], sink: Role, buffers: usize) -> Result<f64> {
+    active(sink, cores, |stream| {
         let buffers = avec![[4096]| 7; buffers * LONG];
         let mut stream_for = |duration| -> Result<(usize, Instant)> {
             let (start, mut sent) = (Instant::now(), 0);
@@ -140,7 +124,7 @@ pub(crate) fn stream(cores: [u32; 2], wait: Wait, buffers: usize) -> Result<f64>
 
 /// Numbers per second of a sequencer, whose client keeps [`OUTSTANDING`] requests outstanding.
 pub(crate) fn sequencer(cores: [u32; 2]) -> Result<f64> {
-    active(("sequencer", Wait::Poll), cores, |stream| {
+    active(Role::Sequencer, cores, |stream| {
         send(stream, &[0; OUTSTANDING * NUMBER])?;
         let mut numbers = [0; OUTSTANDING * NUMBER];
         let (start, mut next, mut partial) = (Instant::now(), 0, 0);
@@ -181,13 +165,14 @@ fn hand_out(stream: &mut TcpStream) -> Result<()> {
 /// Starts the passive process and runs the active side on a thread of its own, which leaves this one where
 /// it is.
 fn active(
-    (role, wait): (&str, Wait),
+    role: Role,
     cores: [u32; 2],
     run: impl FnOnce(&mut TcpStream) -> Result<f64> + Send,
 ) -> Result<f64> {
+    let name = role.to_possible_value().context("a role has a name")?;
     let own = std::env::current_exe().context("cannot tell where this program is")?;
     let passive = Command::new(own)
-        .args(["tcp", role, "--core", &cores[1].to_string()])
+        .args(["tcp", name.get_name(), "--core", &cores[1].to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -200,14 +185,15 @@ fn active(
     let there: SocketAddr = there.context("the passive side over TCP printed no address")?;
     let active = || {
         pin(cores[0]).context("cannot pin")?;
-        run(&mut prepared(TcpStream::connect(there)?, wait)?)
+        run(&mut prepared(TcpStream::connect(there)?, role)?)
     };
     std::thread::scope(|scope| scope.spawn(active).join()).expect("the active side does not panic")
 }
 
-fn prepared(stream: TcpStream, wait: Wait) -> Result<TcpStream> {
+/// Sets the options of a socket of either process.
+fn prepared(stream: TcpStream, role: Role) -> Result<TcpStream> {
     stream.set_nodelay(true)?;
-    stream.set_nonblocking(wait == Wait::Poll)?;
+    stream.set_nonblocking(role != Role::SleepingSink)?;
     Ok(stream)
 }
 

@@ -1,7 +1,7 @@
 //! The kernel's TCP as a device: what the programs add to their socket calls.
 
 use crate::row::{Bound, Limit, Measure, Unit};
-use crate::tcp::Wait;
+use crate::tcp::Role;
 use crate::{adverb, iperf, tcp};
 
 /// One run after about a second: a congestion control that estimates the path (BBR) sends faster in the first tenths of
@@ -29,7 +29,7 @@ pub(crate) const ROWS: &[Bound] = &[
         unit: Unit::BytesPerSecond,
         limit: Limit::AtLeast(1.0 / 1.05),
         measure: Measure::Rounds(|s| {
-            let reference = tcp::stream(s.cores, Wait::Poll, 4)?;
+            let reference = tcp::stream(s.cores, Role::Sink, 4)?;
             let ours = adverb::bytes_per_second(s, STREAM)?;
             Ok(Some((ours, reference)))
         }),
@@ -42,7 +42,7 @@ pub(crate) const ROWS: &[Bound] = &[
         unit: Unit::BytesPerSecond,
         limit: Limit::AtLeast(1.0 / 1.05),
         measure: Measure::Rounds(|s| {
-            let reference = tcp::stream(s.cores, Wait::Sleep, 1)?;
+            let reference = tcp::stream(s.cores, Role::SleepingSink, 1)?;
             let command = format!("{STREAM} --completion event --buffers 1");
             Ok(Some((adverb::bytes_per_second(s, &command)?, reference)))
         }),
