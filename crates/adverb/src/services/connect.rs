@@ -31,12 +31,7 @@ pub(crate) fn connect(points: &[ConnectArgs]) -> anyhow::Result<()> {
             out,
             ..args.on.clone()
         };
-        let setting = Setting {
-            on: &on,
-            repetitions: 1,
-            duration: Span::ZERO,
-            router: None,
-        };
+        let setting = Setting::new(&on, 1, Span::ZERO);
         let cells = points.iter().map(|point| cell(point, device));
         measured.push(measure_as(cells, &setting, |title| Life { title })?);
     }

@@ -22,12 +22,7 @@ pub(crate) fn mcast(points: &[McastArgs]) -> Result<()> {
     let longest = points
         .iter()
         .filter_map(|args| Some(interval(args)? * args.messages));
-    let setting = Setting {
-        on: &args.on,
-        repetitions: 1,
-        duration: longest.max().unwrap_or_default(),
-        router: None,
-    };
+    let setting = Setting::new(&args.on, 1, longest.max().unwrap_or_default());
     measure_as(points.iter().map(cell), &setting, |title| Rows { title }).map(drop)
 }
 

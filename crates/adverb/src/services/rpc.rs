@@ -31,12 +31,8 @@ pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
     let mut left_out = BTreeMap::new();
     let mut all = Vec::new();
     for on in &targets {
-        let setting = Setting {
-            on,
-            repetitions: args.repetitions,
-            duration: schedule_on(args, &on.device).measured,
-            router: None,
-        };
+        let duration = schedule_on(args, &on.device).measured;
+        let setting = Setting::new(on, args.repetitions, duration);
         let cells = points.iter();
         let cells = cells.flat_map(|args| ways(args, &on.device, &mut left_out));
         let cells = cells.collect::<Vec<_>>().into_iter();

@@ -57,7 +57,17 @@ pub(crate) struct Setting<'a> {
     pub(crate) router: Option<&'a Sender<Impairment>>,
 }
 
-impl Setting<'_> {
+impl<'a> Setting<'a> {
+    /// Runs of `duration`, without a router.
+    pub(crate) fn new(on: &'a TargetArgs, repetitions: u32, duration: Span) -> Self {
+        Setting {
+            on,
+            repetitions,
+            duration,
+            router: None,
+        }
+    }
+
     /// Returns when members warm up and measure.
     pub(super) fn schedule(&self) -> Schedule {
         schedule_of(self.duration)
@@ -66,12 +76,8 @@ impl Setting<'_> {
 
 impl<'a> From<&'a ClientArgs> for Setting<'a> {
     fn from(args: &'a ClientArgs) -> Self {
-        Setting {
-            on: &args.on,
-            repetitions: args.repetitions,
-            duration: time_of(args.duration, &args.on.device.choice()),
-            router: None,
-        }
+        let duration = time_of(args.duration, &args.on.device.choice());
+        Setting::new(&args.on, args.repetitions, duration)
     }
 }
 

@@ -32,12 +32,7 @@ const MOST_RDMA: u32 = 1024;
 /// `adverb store`.
 pub(crate) fn store(points: &[StoreArgs]) -> anyhow::Result<()> {
     let load = &points[0].load;
-    let setting = Setting {
-        on: &load.on,
-        repetitions: load.repetitions,
-        duration: Span::ZERO,
-        router: None,
-    };
+    let setting = Setting::new(&load.on, load.repetitions, Span::ZERO);
     let cells = points.iter().map(|args| cell(&args.load));
     measure_as(cells, &setting, |title| Rows { title }).map(drop)
 }

@@ -30,12 +30,8 @@ pub(crate) fn sync(points: &[SyncArgs]) -> anyhow::Result<()> {
         ))
         .into());
     }
-    let setting = Setting {
-        on: &args.on,
-        repetitions: args.repetitions,
-        duration: time_of(args.duration, &device),
-        router: None,
-    };
+    let duration = time_of(args.duration, &device);
+    let setting = Setting::new(&args.on, args.repetitions, duration);
     let cells = points.iter().flat_map(|args| {
         let ways: &[LocalUpdates] = match &args.local {
             Some(one) => std::slice::from_ref(one),

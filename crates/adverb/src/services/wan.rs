@@ -224,12 +224,7 @@ fn run(
     (on, longest): (&TargetArgs, Option<Span>),
     columns: &'static [Column],
 ) -> Result<()> {
-    let setting = Setting {
-        on,
-        repetitions: 1,
-        duration: longest.unwrap_or_default(),
-        router: None,
-    };
+    let setting = Setting::new(on, 1, longest.unwrap_or_default());
     let rows = |title| Rows { title, columns };
     measure_as(cells, &setting, rows).map(drop)
 }

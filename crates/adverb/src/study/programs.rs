@@ -68,10 +68,8 @@ fn measure(
         };
         is_first = false;
         let setting = Setting {
-            on: &on,
-            repetitions: args.repetitions.unwrap_or(1),
-            duration: Span::from_secs(10),
             router,
+            ..Setting::new(&on, args.repetitions.unwrap_or(1), Span::from_secs(10))
         };
         let cells = cells(study, args, device)?;
         measure_as(cells.into_iter().map(Ok), &setting, |_| Rows(study))?;
