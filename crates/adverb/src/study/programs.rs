@@ -77,7 +77,7 @@ fn measure(
     Ok(())
 }
 
-/// Returns the devices to measure: as named, or those of the near end of a path.
+/// Returns the devices to measure: the named ones, or both devices of the near end of a path.
 fn devices(args: &StudyArgs) -> Result<Vec<DeviceArgs>, Usage> {
     if !args.degen {
         return Ok(args.device.each());

@@ -324,7 +324,8 @@ params! {
         /// Bytes of the send queue that it prefetches at the doorbell; with one line or less, it fetches a
         /// request only when it is to be sent: the first line, then the rest.
         wqe_read_bytes: u32 = 64..=4096;
-        /// Entries of the WQE cache, which holds WQEs until they are sent, and those of READs and atomics until they are answered.
+        /// Entries of the WQE cache. It holds a WQE until the request is sent, and the WQE of a READ or an atomic operation
+        /// until the answer.
         wqe_entries: u32 = 1..=10000000;
         /// Evicted WQEs that it can fetch again concurrently.
         wqe_fetches: u32 = 1..=4096;

@@ -19,7 +19,7 @@ pub(crate) struct Entry {
 /// The NIC's WQE cache.
 ///
 /// A WQE that reaches the NIC takes a free entry, or a random one: which one real NICs evict is not known. It
-/// keeps the entry until the request has been sent; that of a READ or an atomic, until it is answered.
+/// keeps the entry until the request has been sent. The WQE of a READ or an atomic operation keeps it until the answer.
 #[derive(Debug)]
 pub(crate) struct Wqes {
     pub(crate) entries: u64,

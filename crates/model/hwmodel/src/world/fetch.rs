@@ -1,8 +1,8 @@
 //! WQE fetch: which WQEs the NIC has cached, and when it reads the others.
 //!
-//! The send queue in the host's memory contains all WQEs. The NIC caches those that it got, by MMIO or because it
-//! read them, until it needs their entries for others. It needs a WQE when the request is generated, and that of a
-//! READ or an atomic operation again when the answer is processed (Kalia et al., ATC 2016). It reads evicted ones when they
+//! The send queue in the host's memory contains all WQEs. The NIC caches a WQE that it got by MMIO or has read,
+//! until it needs the entry for another one. It needs a WQE when the request is generated; for a READ or an atomic
+//! operation it needs the WQE again when the answer is processed (Kalia et al., ATC 2016). It reads evicted WQEs when they
 //! are to be sent: one WQE, or the list of one doorbell, per queue pair, when the request before it leaves, and
 //! `nic.wqe_fetches` at a time. mlx5 NICs use everything that such a read returns: no measurement shows them slower with
 //! full send queues.

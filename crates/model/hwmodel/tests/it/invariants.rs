@@ -90,7 +90,7 @@ fn more_queue_pairs_than_the_caches_hold_are_never_faster() {
     ] {
         let mut lowest = f64::INFINITY;
         let mut rates = Vec::new();
-        // 168 requester contexts and more, of which ConnectX-3 caches 150.
+        // 168 requester contexts and more; ConnectX-3 caches 150.
         for qps in [12, 14, 16, 18, 20, 24, 33] {
             let measured = outbound(
                 "cx3",
