@@ -8,8 +8,8 @@ use super::value::{count, duration, rate};
 
 /// Measure a sequencer: unique numbers for many clients, by RPC or by FETCH_ADD
 ///
-/// One machine hands out the numbers from 0 on. Three ways, after Kalia et al.
-/// (ATC 2016):
+/// One machine hands out the numbers from 0 on. The ways, three of them after Kalia
+/// et al. (ATC 2016):
 ///
 ///   rpc      clients WRITE requests (UC, inline) into slots that the server's
 ///            cores poll; a core adds the number of requests that it finds to one
@@ -17,6 +17,8 @@ use super::value::{count, duration, rate};
 ///   rpc-imm  requests and answers are SENDs without payload: a number is immediate
 ///            data
 ///   atomics  no CPU on the server: clients post FETCH_ADD (RC)
+///   tcp      both over a connection of each client, whose sockets both sides poll:
+///            with --device tcp, and on models
 ///
 /// All numbers are checked: each was handed out exactly once, or the command fails.
 ///
@@ -32,13 +34,14 @@ Examples:
   adverb sequencer                                   on the user-space device
   adverb sequencer --by rpc-imm --rate 100k --json   latency at an offered load
   adverb sequencer --by atomics --device model:connect_ib    what its NIC counts
+  adverb sequencer --device tcp                      the same over kernel TCP
   adverb sequencer --by rpc --device model:connect_ib --clients 70 --machines 5
          --outstanding 32 --qps 6 --batch 32 --cores 6       50 times as many"
 )]
 pub(crate) struct SequencerArgs {
-    /// How requests are served: rpc, rpc-imm or atomics (see above)
-    #[arg(long, value_name = "HOW", default_value = "rpc")]
-    pub(crate) by: SequencerBy,
+    /// How requests are served: rpc, rpc-imm, atomics or tcp (see above) [default: rpc; with --device tcp: tcp]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) by: Option<SequencerBy>,
 
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -53,6 +56,7 @@ pub(crate) enum SequencerBy {
     Rpc,
     RpcImm,
     Atomics,
+    Tcp,
 }
 
 /// Measure a key-value store: by RPC, or by READs alone
@@ -134,14 +138,27 @@ pub(crate) enum KvPuts {
 /// How queue pairs are used.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct PostingArgs {
-    /// Queue pairs per server core (atomics, memory, closed-loop: per client)
-    #[arg(long, value_name = "N", default_value = "2", value_parser = count::<u32, _>(1..=1024))]
-    pub(crate) qps: u32,
+    /// Queue pairs per server core (atomics, memory, closed-loop: per client) [default: 2]
+    #[arg(long, value_name = "N", value_parser = count::<u32, _>(1..=1024))]
+    qps: Option<u32>,
 
     /// Maximum requests or answers posted with one doorbell; 1 posts each alone [default: 16, or
     /// --outstanding if that is less]
     #[arg(long, value_name = "N", value_parser = count::<u32, _>(1..))]
     pub(crate) batch: Option<u32>,
+}
+
+impl PostingArgs {
+    /// Returns the queue pairs: as typed, or 2.
+    pub(crate) fn qps(&self) -> u32 {
+        self.qps.unwrap_or(2)
+    }
+
+    /// Returns the option that was typed, if one was.
+    pub(crate) fn typed(&self) -> Option<&'static str> {
+        let qps = self.qps.map(|_| "--qps");
+        qps.or(self.batch.map(|_| "--batch"))
+    }
 }
 
 /// The server's part.

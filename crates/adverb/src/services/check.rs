@@ -37,8 +37,8 @@ pub(super) fn check_cores(cores: u32, clients: u32) -> anyhow::Result<()> {
 }
 
 pub(super) fn check_counts(clients: &ClientArgs, posts: PostingArgs) -> anyhow::Result<()> {
-    if posts.qps.saturating_mul(clients.clients) > 1 << 16 {
-        let (qps, threads) = (posts.qps, clients.clients);
+    if posts.qps().saturating_mul(clients.clients) > 1 << 16 {
+        let (qps, threads) = (posts.qps(), clients.clients);
         return Err(Usage(format!(
             "{threads} clients with {qps} queue pairs exceed the maximum of 65536 queue pairs"
         ))
@@ -78,7 +78,7 @@ pub(super) fn check_store(
     check_memory("these items", &[store.items, item, cores])?;
     let outstanding = u64::from(clients.clients) * u64::from(clients.outstanding);
     check_memory("these requests", &[outstanding, item, 4])?;
-    let answers = u64::from(server.posting.qps) * 256;
+    let answers = u64::from(server.posting.qps()) * 256;
     check_memory("these answers", &[answers, item, cores])
 }
 

@@ -40,7 +40,7 @@ fn cell(kind: LoopKind, args: &LoopArgs) -> anyhow::Result<JobCell> {
     check_hardware(args)?;
     let program = program(kind, args)?;
     let (name, params) = program.parameters();
-    let described = words(program.load.posting, args.posting.qps, clients);
+    let described = words(program.load.posting, args.posting.qps(), clients);
     let size = Bytes::new(program.load.size.into());
     let title = format!("{} of {size}, {described}{}", args.op, of_load(&program));
     let job = Job::Pattern(program.pattern(), schedule(clients));
@@ -71,7 +71,7 @@ pub(super) fn of_independent(load: Option<CpuLoad>) -> String {
 
 /// Returns the program of these arguments.
 fn program(kind: LoopKind, args: &LoopArgs) -> anyhow::Result<OneSidedLoop> {
-    let (clients, qps) = (&args.clients, args.posting.qps);
+    let (clients, qps) = (&args.clients, args.posting.qps());
     let size = u32::try_from(payload(args)?.get()).unwrap_or(u32::MAX);
     let load = Load {
         inline: args.inline,

@@ -12,10 +12,10 @@ mod sync;
 mod wan;
 mod words;
 
-use adverb_launch::Usage;
+use adverb_launch::{DeviceChoice, Usage};
 use adverb_measure::JobCell;
 use adverb_patterns::{
-    Clients, Items, Job, MAX_BATCH, OneSided, OneSidedClients, Pace, Puts, RD_ATOMIC, Remote,
+    Clients, Echo, Items, Job, MAX_BATCH, OneSided, OneSidedClients, Pace, Puts, RD_ATOMIC, Remote,
     RequestBy, Rpc, Service, Serving, StoreLoad,
 };
 use adverb_units::{Bytes, Span};
@@ -26,8 +26,8 @@ use crate::args::{
     ClientArgs, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs, SequencerBy, ServerArgs,
 };
 use check::{
-    AS_OUTSTANDING, check_by_rpc, check_cores, check_counts, check_memory, check_store, passive,
-    posting,
+    AS_OUTSTANDING, check_by_rpc, check_cores, check_counts, check_duration, check_memory,
+    check_store, passive, posting,
 };
 pub(crate) use connect::connect;
 pub(crate) use loops::loops;
@@ -38,7 +38,7 @@ use start::{measure, schedule};
 pub(crate) use store::{serve_store, store};
 pub(crate) use sync::sync;
 pub(crate) use wan::{fetch, interference, overlap, rendezvous};
-use words::{counted, words};
+use words::{counted, word, words};
 
 /// Maximum size of values and records in bytes.
 const MAX_VALUE: u64 = 4096;
@@ -57,7 +57,16 @@ pub(crate) fn kv(points: &[KvArgs]) -> anyhow::Result<()> {
 
 fn sequencer_cell(args: &SequencerArgs) -> anyhow::Result<JobCell> {
     let clients = &args.clients;
-    let request_by = match args.by {
+    let device = clients.on.device.choice();
+    let by = args.by.unwrap_or(match device {
+        DeviceChoice::Tcp(_) => SequencerBy::Tcp,
+        _ => SequencerBy::Rpc,
+    });
+    if let Some(why) = refusal(by == SequencerBy::Tcp, &device) {
+        return Err(Usage(format!("--by {}: {why}", word(&by))).into());
+    }
+    let request_by = match by {
+        SequencerBy::Tcp => return over_tcp(&args.server, clients),
         SequencerBy::Rpc => RequestBy::Write,
         SequencerBy::RpcImm => RequestBy::HeaderOnly,
         SequencerBy::Atomics => {
@@ -67,6 +76,54 @@ fn sequencer_cell(args: &SequencerArgs) -> anyhow::Result<JobCell> {
     };
     let service = Service::Sequencer(request_by);
     served(service, &args.server, clients)
+}
+
+/// Returns why a device cannot answer over TCP, or by queue pairs; `None` if it can.
+fn refusal(is_over_tcp: bool, device: &DeviceChoice) -> Option<&'static str> {
+    match (is_over_tcp, device) {
+        (true, DeviceChoice::Tcp(_) | DeviceChoice::Model(_)) => None,
+        (true, _) => Some("an RDMA device has no sockets; name --device tcp"),
+        (false, DeviceChoice::Tcp(_)) => Some("TCP has no queue pairs; leave out --by"),
+        (false, _) => None,
+    }
+}
+
+/// Returns a cell for a sequencer over TCP.
+fn over_tcp(server: &ServerArgs, clients: &ClientArgs) -> anyhow::Result<JobCell> {
+    if let Some(flag) = server.posting.typed() {
+        let reason = "over TCP a core sends all answers that it has for a client by one call";
+        return Err(Usage(format!("{flag}: {reason}; leave it out")).into());
+    }
+    check_duration(clients)?;
+    check_cores(server.cores, clients.clients)?;
+    let echo = Echo {
+        path: clients.on.path.options()?,
+        ..Echo::sequencer(server.cores, asking(clients, server.rate))
+    };
+    let (name, params) = echo.parameters(server.rate);
+    let title = format!(
+        "over TCP, {}, {} with {} outstanding",
+        counted(server.cores, "server core"),
+        counted(clients.clients, "client"),
+        clients.outstanding
+    );
+    let job = Job::Echo(echo, schedule(clients));
+    Ok(JobCell::new(name, &params, title, job))
+}
+
+/// Returns the clients of a service; `rate` are the requests per second that all of them offer.
+fn asking(args: &ClientArgs, rate: Option<f64>) -> Clients {
+    Clients {
+        threads: args.clients,
+        machines: args.machines(),
+        outstanding: args.outstanding,
+        pace: match rate {
+            Some(rate) => Pace::Open(Span::from_secs_f64(f64::from(args.clients) / rate)),
+            None => Pace::Closed,
+        },
+        timing: Timing::Each,
+        seed: 1,
+    }
 }
 
 fn kv_cell(args: &KvArgs) -> anyhow::Result<JobCell> {
@@ -96,7 +153,7 @@ fn kv_cell(args: &KvArgs) -> anyhow::Result<JobCell> {
             let reads = args.reads.unwrap_or(1);
             let item = u64::from(value.next_multiple_of(64)) * u64::from(reads) + 64;
             check_memory("these items", &[args.items, item, cores.into()])?;
-            let each = u64::from(clients.outstanding) * u64::from(args.server.posting.qps);
+            let each = u64::from(clients.outstanding) * u64::from(args.server.posting.qps());
             let buffers = [each, clients.clients.into(), value.into()];
             check_memory("these records", &buffers)?;
             let remote = Remote::Items(Items {
@@ -143,31 +200,20 @@ fn served(service: Service, server: &ServerArgs, clients: &ClientArgs) -> anyhow
         MAX_BATCH,
         "the number of requests that a core takes at once",
     )?;
-    let pace = match server.rate {
-        Some(rate) => Pace::Open(Span::from_secs_f64(f64::from(clients.clients) / rate)),
-        None => Pace::Closed,
-    };
     let rpc = Rpc {
         service,
         serving: Serving {
             cores: server.cores,
-            qps_per_core: server.posting.qps,
+            qps_per_core: server.posting.qps(),
             posting,
             signaled_every: SIGNALED_EVERY,
         },
-        clients: Clients {
-            threads: clients.clients,
-            machines: clients.machines(),
-            outstanding: clients.outstanding,
-            pace,
-            timing: Timing::Each,
-            seed: 1,
-        },
+        clients: asking(clients, server.rate),
         path: clients.on.path.options()?,
     };
     let (name, params) = rpc.parameters(server.rate);
     let server_cores = counted(server.cores, "server core");
-    let title = words(posting, server.posting.qps, clients);
+    let title = words(posting, server.posting.qps(), clients);
     let way = match service {
         Service::Sequencer(RequestBy::HeaderOnly) => "by RPC with immediate data",
         Service::Sequencer(RequestBy::Write) | Service::Store(_) => "by RPC",
@@ -186,7 +232,7 @@ fn onesided(remote: Remote, posts: PostingArgs, clients: &ClientArgs) -> anyhow:
         clients: OneSidedClients {
             threads: clients.clients,
             machines: clients.machines(),
-            qps: posts.qps,
+            qps: posts.qps(),
             outstanding: clients.outstanding,
             posting,
             rd_atomic: RD_ATOMIC,
@@ -202,7 +248,7 @@ fn onesided(remote: Remote, posts: PostingArgs, clients: &ClientArgs) -> anyhow:
     {
         who = format!("PUTs by {}", counted(cores, "server core"));
     }
-    let title = format!("{who}, {}", words(posting, posts.qps, clients));
+    let title = format!("{who}, {}", words(posting, posts.qps(), clients));
     let job = Job::OneSided(program, schedule(clients));
     Ok(JobCell::new(name, &params, title, job))
 }

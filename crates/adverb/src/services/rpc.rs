@@ -5,15 +5,15 @@ use std::io::Write;
 
 use adverb_launch::{DeviceChoice, Usage};
 use adverb_measure::JobCell;
-use adverb_patterns::{Clients, Echo, EchoBy, Job, Pace};
+use adverb_patterns::{Clients, Echo, EchoBy, Job, Reply};
 use adverb_results::{Completion, Record, Transport, Word};
-use adverb_units::{Bytes, Span};
+use adverb_units::Bytes;
 use adverb_verbs::QpType;
-use adverb_workload::pattern::Timing;
 
 use super::check::{check_cores, check_duration, check_memory};
 use super::start::{Setting, measure_each, schedule_on};
 use super::words::counted;
+use super::{asking, refusal};
 use crate::args::{DeviceArgs, Format, RpcArgs, TargetArgs};
 use crate::sink::Table;
 use crate::table::{ns, per_second};
@@ -86,15 +86,9 @@ fn ways<'a>(
             .filter(|by| *by != EchoBy::Tcp)
             .collect(),
     };
-    let of_device = |by| match (by, &device) {
-        (EchoBy::Tcp, DeviceChoice::Tcp(_) | DeviceChoice::Model(_)) => None,
-        (EchoBy::Tcp, _) => Some("an RDMA device has no sockets; name --device tcp"),
-        (_, DeviceChoice::Tcp(_)) => Some("TCP has no queue pairs; leave out --by"),
-        _ => None,
-    };
     let mut ways = Vec::new();
     for (by, transport) in all.into_iter().flat_map(each) {
-        let refused = of_device(by);
+        let refused = refusal(by == EchoBy::Tcp, &device);
         match refused.or_else(|| by.refusal(queue_pair(transport), args.completion)) {
             None => ways.push((args, (by, transport))),
             Some(why) => {
@@ -147,20 +141,14 @@ fn cell(
     };
     let echo = Echo {
         by,
+        content: Reply::Digest,
         transport: queue_pair(transport),
         request: args.request.get() as u32,
         reply: args.reply.get() as u32,
         cores: args.cores,
         clients: Clients {
-            threads: clients.clients,
             machines,
-            outstanding: clients.outstanding,
-            pace: match args.rate {
-                Some(rate) => Pace::Open(Span::from_secs_f64(f64::from(clients.clients) / rate)),
-                None => Pace::Closed,
-            },
-            timing: Timing::Each,
-            seed: 1,
+            ..asking(clients, args.rate)
         },
         think: args.think,
         wait: args.completion,

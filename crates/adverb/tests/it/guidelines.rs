@@ -19,7 +19,7 @@ fn the_ladder_of_a_model_names_the_resource_that_limits_each_design() {
         "{out}"
     );
     let all = records(&place.path("ladder"));
-    assert_eq!(all.len(), 9);
+    assert_eq!(all.len(), 11);
     for record in &all {
         assert_eq!(record["status"], "ok");
         let busiest = &record["metrics"]["busiest"];

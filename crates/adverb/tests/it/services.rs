@@ -73,6 +73,21 @@ fn a_sequencer_by_each_way_hands_out_every_number_once() {
     }
 }
 
+/// As over queue pairs; one server core and several.
+#[test]
+fn a_sequencer_over_tcp_hands_out_every_number_once() {
+    for args in [
+        "--device tcp --duration 50ms",
+        "--device tcp --duration 50ms --cores 2 --clients 3",
+        "--by tcp --device model:cx3 --clients 3 --cores 2 --machines 2 --duration 1ms",
+        "--by tcp --device model:cx3 --rate 20k --duration 1ms",
+    ] {
+        let figures = figures(&format!("sequencer {args}"));
+        assert_eq!(figures["params"]["by"], "tcp");
+        assert!(count(&figures, "/metrics/checked/numbers") > 0, "{args}");
+    }
+}
+
 #[test]
 fn a_store_by_each_way_gives_the_values_of_its_keys() {
     for device in DEVICES {
@@ -259,6 +274,7 @@ fn a_table_says_what_was_run_and_what_was_checked() {
 #[test]
 fn invalid_options_are_refused_in_one_line() {
     let refused = |command: &str| Place::new().run(command).refused(2).to_owned();
+    assert_snapshot!(refused("sequencer --by tcp"), @"error: --by tcp: an RDMA device has no sockets; name --device tcp");
     assert_snapshot!(refused("sequencer --cores 3"), @"error: 3 server cores for 2 clients: a client is served by one core; choose 1 to 2");
     assert_snapshot!(refused("sequencer --by atomics --rate 5"), @"error: --rate is for --by rpc: here the server's CPU does nothing");
     assert_snapshot!(refused("sequencer --rate soon"), @"error: --rate: invalid rate 'soon': expected a number per second, such as 5000, 100k or 2M");

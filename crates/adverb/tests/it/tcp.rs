@@ -109,8 +109,12 @@ fn options_that_tcp_lacks_are_refused_by_name() {
             "--all-pairs: tcp",
         ),
         (
-            "sequencer --device tcp",
-            "tcp: this program needs an RDMA device",
+            "sequencer --by atomics --device tcp",
+            "--by atomics: TCP has no queue pairs",
+        ),
+        (
+            "sequencer --device tcp --qps 3",
+            "--qps: over TCP a core sends all answers",
         ),
         ("kv --device tcp", "tcp: this program needs an RDMA device"),
         (

@@ -139,7 +139,7 @@ impl Program for Job {
             Job::Rpc(rpc, schedule) => run_rpc(station, rpc, role, counter, *schedule)
                 .map(JobReport::Service)
                 .map_err(named),
-            Job::Echo(echo, schedule) => run_echo(station, echo, role, *schedule)
+            Job::Echo(echo, schedule) => run_echo(station, echo, role, counter, *schedule)
                 .map(JobReport::Service)
                 .map_err(named),
             Job::OneSided(program, schedule) => run_onesided(station, program, role, *schedule)
@@ -311,7 +311,7 @@ fn pattern_roles(pattern: &Pattern) -> Vec<Role> {
 }
 
 /// Returns the roles of server cores, with their load, and of their clients. The cores are threads of one process, because
-/// those of an [`Rpc`] share the counter.
+/// those of a sequencer share the counter.
 fn served_roles(seats: Seats, cores: RoleLoad) -> Vec<Role> {
     let roles = (0..seats.members()).map(|number| {
         let role = RoleId(number);

@@ -24,7 +24,7 @@ pub use adverb_workload::pattern::{
     Transport, Wait, run,
 };
 pub use checked::NumberSet;
-pub use echo::{Echo, EchoBy, run_echo};
+pub use echo::{Echo, EchoBy, Reply, run_echo};
 pub use job::{Job, JobReport};
 pub use loops::{LoopKind, LoopNodes, OneSidedLoop, RD_ATOMIC, ServerLoad, SlotLayout};
 pub use onesided::{Items, OneSided, OneSidedClients, Puts, Remote, run_onesided};

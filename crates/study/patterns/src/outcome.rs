@@ -12,7 +12,7 @@ use adverb_workload::pattern::{Part, Pattern, Tally};
 use serde_json::{Value, json};
 
 use crate::checked::NumberSet;
-use crate::echo::Echo;
+use crate::echo::{Echo, Reply};
 use crate::job::{Job, JobReport};
 use crate::onesided::{OneSided, Puts, Remote};
 use crate::rpc::{Rpc, Service};
@@ -131,7 +131,7 @@ impl Job {
         });
         match self {
             Job::Rpc(rpc, _) => served(rpc, &services.collect::<Vec<_>>()),
-            Job::Echo(echo, _) => Ok(echoed(echo, &services.collect::<Vec<_>>())),
+            Job::Echo(echo, _) => echoed(echo, &services.collect::<Vec<_>>()),
             Job::OneSided(program, _) => onesided(program, &services.collect::<Vec<_>>()),
             Job::Store(store) => Ok(stored(store, &services.collect::<Vec<_>>())),
             Job::Pattern(pattern, _) => pattern_outcome(pattern, &members.collect::<Vec<_>>()),
@@ -295,15 +295,23 @@ fn served(rpc: &Rpc, tallies: &[&ServiceTally]) -> Result<Outcome, OutcomeError>
 }
 
 /// Returns the rate as the clients count it, because a server that they READ from counts nothing.
-fn echoed(echo: &Echo, tallies: &[&ServiceTally]) -> Outcome {
+fn echoed(echo: &Echo, tallies: &[&ServiceTally]) -> Result<Outcome, OutcomeError> {
     let (cores, clients) = tallies.split_at(echo.cores as usize);
     let seen: Vec<_> = clients
         .iter()
         .map(|tally| Done::of_service(tally))
         .collect();
     let rates = seen.iter().map(|done| done.per_second.unwrap_or(0.0));
-    let replies: u64 = clients.iter().map(|tally| tally.values_checked).sum();
-    let checked = json!({ "replies": replies });
+    let checked = match echo.content {
+        Reply::Number => {
+            let handed_out = cores.iter().map(|core| core.handed_out).max();
+            numbers(clients, handed_out)?
+        }
+        Reply::Digest => {
+            let replies: u64 = clients.iter().map(|tally| tally.values_checked).sum();
+            json!({ "replies": replies })
+        }
+    };
     let roles: Vec<_> = tallies
         .iter()
         .map(|tally| Done::of_service(tally).role())
@@ -319,7 +327,7 @@ fn echoed(echo: &Echo, tallies: &[&ServiceTally]) -> Outcome {
         "client_most_per_s": rates.reduce(f64::max),
     });
     metrics.extend(more.as_object().cloned().unwrap_or_default());
-    Outcome { metrics, roles }
+    Ok(Outcome { metrics, roles })
 }
 
 fn onesided(program: &OneSided, tallies: &[&ServiceTally]) -> Result<Outcome, OutcomeError> {

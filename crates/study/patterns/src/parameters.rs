@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::echo::{Echo, EchoBy};
+use crate::echo::{Echo, EchoBy, Reply};
 use crate::onesided::{OneSided, Puts, Remote};
 use crate::rpc::{RequestBy, Rpc, Service};
 use adverb_results::Word as _;
@@ -67,16 +67,21 @@ impl Echo {
     /// open pace send.
     pub fn parameters(&self, offered: Option<f64>) -> (&'static str, Value) {
         let clients = &self.clients;
+        let mut params = json!({
+            "by": self.by.word(), "clients": clients.threads, "outstanding": clients.outstanding,
+            "machines": clients.machines, "server_cores": self.cores, "offered_per_s": offered,
+        });
+        if self.content == Reply::Number {
+            return ("sequencer", params);
+        }
         let transport = match self.by {
             EchoBy::Tcp => "tcp".to_owned(),
             _ => self.transport.to_string().to_lowercase(),
         };
-        let mut params = json!({
-            "by": self.by.word(), "transport": transport,
-            "request_bytes": self.request, "reply_bytes": self.reply, "clients": clients.threads,
-            "outstanding": clients.outstanding, "machines": clients.machines,
-            "server_cores": self.cores, "completion": self.wait, "offered_per_s": offered,
-        });
+        params["transport"] = transport.into();
+        params["request_bytes"] = self.request.into();
+        params["reply_bytes"] = self.reply.into();
+        params["completion"] = json!(self.wait);
         if self.think > Span::ZERO {
             params["think_ns"] = self.think.as_ns_f64().into();
         }

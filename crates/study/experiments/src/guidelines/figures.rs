@@ -44,7 +44,8 @@ pub(super) const LADDER: FigureSpec = FigureSpec {
     title: "A sequencer from FETCH_ADD to RPCs without payload",
     caption: "Each design has what the one before it has, and one thing more. All clients have requests outstanding all \
               the time, so that the latency under load is their number over the rate; the last plot has one client with \
-              one request. The limit is the busiest resource of the model; on a real device it is not known. On soft, clients and server share this machine's cores.",
+              one request. The limit is the busiest resource of the model; on a real device it is not known. On soft, clients and server share this machine's cores. TCP is another \
+              way, not a step: a connection of each client, whose sockets both sides poll.",
     plots: Plots::Records(
         &[
             panel("Rate", BARS, RATE, under_load, design),
@@ -114,7 +115,8 @@ pub(super) const ANSWERS: FigureSpec = FigureSpec {
     name: "Ways to answer",
     title: "Requests of many clients to one core, answered by WRITE, by SEND, or by the NIC alone",
     caption: "Requests and replies of 32 B. WRITE, WRITE: both sides poll memory. WRITE, SEND: as HERD. READ: the client \
-              fetches its reply, and the core takes no part. A reply by UD needs one queue pair for all clients, the \
+              fetches its reply, and the core takes no part. TCP: a connection of each client, whose sockets both sides poll. A \
+              reply by UD needs one queue pair for all clients, the \
               others one for each. A model and hardware can answer; on soft a queue pair costs what its memory costs.",
     plots: Plots::Records(
         &[
@@ -269,6 +271,7 @@ pub(super) fn design(record: &Record) -> String {
     let (cores, qps) = (parameter(record, "server_cores"), parameter(record, "qps"));
     match Step::of(record) {
         None => String::new(),
+        Some(Step::Tcp) => "TCP, one core".to_owned(),
         Some(Step::FetchAdd) => "FETCH_ADD".to_owned(),
         Some(Step::Rpc) => "RPC, one core".to_owned(),
         Some(Step::Lists) => "+ doorbell batching".to_owned(),
@@ -280,6 +283,7 @@ pub(super) fn design(record: &Record) -> String {
 
 fn design_alone(record: &Record) -> String {
     match Step::of(record) {
+        Some(Step::Tcp) => "TCP".to_owned(),
         Some(Step::FetchAdd) => "FETCH_ADD".to_owned(),
         Some(Step::HeaderOnly) => "RPC, header-only".to_owned(),
         _ => "RPC".to_owned(),
@@ -305,6 +309,7 @@ pub(super) fn by_way(record: &Record) -> String {
         "send" => "SEND, SEND",
         "write" => "WRITE, WRITE",
         "write-send" => "WRITE, SEND",
+        "tcp" => return "TCP".to_owned(),
         _ => "READ",
     };
     format!("{way} ({transport})")

@@ -9,6 +9,8 @@ use crate::programs::{parameter, word};
 /// Steps of the ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
+    /// Beside the ladder: without RDMA.
+    Tcp,
     FetchAdd,
     Rpc,
     Lists,
@@ -18,7 +20,8 @@ pub(super) enum Step {
 }
 
 impl Step {
-    pub(super) const ALL: [Step; 6] = [
+    /// From FETCH_ADD on.
+    const LADDER: [Step; 6] = [
         Step::FetchAdd,
         Step::Rpc,
         Step::Lists,
@@ -32,6 +35,7 @@ impl Step {
         let many = |name| parameter(record, name);
         let step = match word(record, "by") {
             _ if record.program != "sequencer" => return None,
+            "tcp" => Step::Tcp,
             "atomics" => Step::FetchAdd,
             "rpc-imm" => Step::HeaderOnly,
             _ if many("server_cores") > 1 => Step::Cores,
@@ -55,7 +59,7 @@ pub(super) fn limit(record: &Record) -> Option<String> {
     Some(format!("{resource} of {whose} ({share})"))
 }
 
-/// Returns the records of a ladder under load, in the order of its steps, the newest of each.
+/// Returns the records of TCP and of a ladder under load, in the order of its steps, the newest of each.
 pub(super) fn steps<'r>(records: &[&'r Record]) -> Vec<(Step, &'r Record)> {
     let of = |step| {
         let own = |record: &&&Record| under_load(record) && Step::of(record) == Some(step);
@@ -63,7 +67,8 @@ pub(super) fn steps<'r>(records: &[&'r Record]) -> Vec<(Step, &'r Record)> {
         let mut records = records.iter().rev().filter(is_shown);
         Some((step, *records.find(own)?))
     };
-    Step::ALL.into_iter().filter_map(of).collect()
+    let all = [Step::Tcp].into_iter().chain(Step::LADDER);
+    all.filter_map(of).collect()
 }
 
 /// Returns the records of each device.
@@ -94,7 +99,7 @@ pub(super) fn ladder(records: &[&Record]) -> Table {
     let mut rows = Vec::new();
     for own in by_device(records) {
         let mut before = None;
-        for (_, record) in steps(&own) {
+        for (step, record) in steps(&own) {
             let latency = record.metric("latency_ns.mean").map(format::time);
             let batch = record
                 .metric("batch_mean")
@@ -109,7 +114,7 @@ pub(super) fn ladder(records: &[&Record]) -> Table {
                 dash(batch),
                 limit(record).unwrap_or_else(|| "not known".to_owned()),
             ]);
-            before = Some(record);
+            before = (step != Step::Tcp).then_some(record);
         }
     }
     Table {
@@ -136,7 +141,7 @@ pub(super) fn generations(records: &[&Record]) -> Table {
                 .map(|(_, record)| *record)
         };
         let mut row = vec![own[0].device.to_string()];
-        for pair in Step::ALL.windows(2) {
+        for pair in Step::LADDER.windows(2) {
             row.push(of(pair[1]).map_or_else(|| "–".to_owned(), |to| gain(to, of(pair[0]))));
         }
         let last = of(Step::HeaderOnly).map(|last| gain(last, of(Step::FetchAdd)));

@@ -5,11 +5,12 @@ use adverb_verbs::Station;
 use adverb_workload::pattern::{Meter, PatternError, Schedule};
 
 use super::due::Asked;
-use super::{Echo, content};
+use super::{Echo, Reply, content};
 use crate::tally::ServiceTally;
 
 /// Counts replies and measures their latencies.
 pub(super) struct Answers {
+    content: Reply,
     count: u64,
     meter: Meter,
     tally: ServiceTally,
@@ -18,6 +19,7 @@ pub(super) struct Answers {
 impl Answers {
     pub(super) fn new(echo: &Echo, now: Time, schedule: Schedule) -> Self {
         Answers {
+            content: echo.content,
             count: 0,
             meter: Meter::new(now, schedule),
             tally: ServiceTally::timed(echo.clients.timing),
@@ -29,17 +31,20 @@ impl Answers {
         self.count
     }
 
-    /// Checks the bytes of the reply to a request, which was seen at `now`.
+    /// Checks the bytes of the reply to a request, which was seen at `now`, or takes its number.
     pub(super) fn take(
         &mut self,
         reply: &[u8],
         asked: Asked,
         now: Time,
     ) -> Result<(), PatternError> {
-        if !content::is_of(reply, asked.seed) {
-            return Err(PatternError::Wrong("a reply to another request"));
+        match (self.content, reply.try_into()) {
+            (Reply::Number, Ok(number)) => self.tally.handed.add(u64::from_le_bytes(number)),
+            (Reply::Digest, _) if content::is_of(reply, asked.seed) => {
+                self.tally.values_checked += 1;
+            }
+            _ => return Err(PatternError::Wrong("a reply to another request")),
         }
-        self.tally.values_checked += 1;
         self.count += 1;
         if let (true, Some(waits)) = (self.meter.is_open(now), &mut self.tally.waits) {
             waits.record(now - asked.at);

@@ -11,6 +11,7 @@ mod content;
 mod due;
 mod ends;
 mod server;
+mod service;
 mod streams;
 
 use adverb_results::Word;
@@ -22,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rpc::seats::Seats;
 use crate::rpc::slots::Slots;
-use crate::rpc::{Clients, RpcPart};
+use crate::rpc::{Clients, Counter, RpcPart};
 use crate::tally::ServiceTally;
 use adverb_workload::attend::Members;
 use adverb_workload::pattern::{Meter, PatternError, Schedule, Transport, Wait};
@@ -33,6 +34,8 @@ use ends::Ends;
 const RECORDS: u64 = 1024;
 /// Sizes of requests and replies.
 const SIZES: std::ops::RangeInclusive<u32> = 8..=1 << 20;
+/// Bytes of a number that a sequencer hands out.
+const NUMBER: u32 = 8;
 /// Most clients of a core: immediate data have 15 bits for the client.
 const MAX_CLIENTS: u32 = 1 << 15;
 
@@ -104,11 +107,24 @@ impl Word for EchoBy {
     }
 }
 
+/// What a server replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// Bytes that depend on all bytes of the request.
+    Digest,
+    /// The next number of a sequencer, which is handed out once. Only over TCP: an [`Rpc`](crate::Rpc) hands out numbers
+    /// over queue pairs.
+    Number,
+}
+
 /// A program of one server and its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Echo {
     /// How requests and replies are sent.
     pub by: EchoBy,
+    /// What the server replies.
+    pub content: Reply,
     /// Transport of the replies, and of requests if it can carry them.
     pub transport: Transport,
     /// Bytes of a request.
@@ -128,6 +144,22 @@ pub struct Echo {
 }
 
 impl Echo {
+    /// Returns a sequencer over TCP.
+    pub fn sequencer(cores: u32, clients: Clients) -> Self {
+        Echo {
+            by: EchoBy::Tcp,
+            content: Reply::Number,
+            transport: Transport::Rc,
+            request: NUMBER,
+            reply: NUMBER,
+            cores,
+            clients,
+            think: Span::ZERO,
+            wait: Wait::Poll,
+            path: PathOptions::default(),
+        }
+    }
+
     pub(crate) fn seats(&self) -> Seats {
         Seats {
             cores: self.cores,
@@ -218,6 +250,11 @@ impl Echo {
                 "requests and replies of less than {first} B cannot be checked"
             )));
         }
+        if self.content == Reply::Number && (self.by, self.reply) != (EchoBy::Tcp, NUMBER) {
+            return Err(PatternError::Refused(format!(
+                "numbers are handed out over TCP, in replies of {NUMBER} B"
+            )));
+        }
         match self.by.refusal(self.transport, self.wait) {
             Some(why) => Err(PatternError::Refused(format!(
                 "{} over {}: {why}",
@@ -229,7 +266,8 @@ impl Echo {
     }
 }
 
-/// Runs member `me`; all members run at the same time.
+/// Runs member `me`; all members run at the same time. The cores share `counter`, so on real devices they are threads of
+/// one process.
 ///
 /// # Errors
 /// An object could not be created, a request was refused, failed or was lost, a reply is wrong, or another member has
@@ -238,6 +276,7 @@ pub fn run_echo<S: Station>(
     station: &S,
     echo: &Echo,
     me: RoleId,
+    counter: &Counter,
     schedule: Schedule,
 ) -> Result<ServiceTally, PatternError> {
     echo.check(station.context().caps())?;
@@ -245,7 +284,7 @@ pub fn run_echo<S: Station>(
     let members = Members::new(station, (me, seats.members()), seats.peers(me));
     let part = seats.part(me);
     if echo.by == EchoBy::Tcp {
-        return streams::run(&members, echo, part, schedule);
+        return streams::run(&members, echo, part, counter, schedule);
     }
     let ends = Ends::new(&members, echo, me)?;
     if matches!(part, RpcPart::Core(_)) && echo.by == EchoBy::Read {

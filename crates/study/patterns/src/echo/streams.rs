@@ -1,6 +1,7 @@
 //! Requests and replies over TCP: a connection of each client, which its core polls in turn.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 use adverb_units::{Span, Time};
 use adverb_verbs::{RoleId, Station, StreamError, StreamWait, Streams, WaitError};
@@ -11,8 +12,9 @@ use adverb_workload::streams::{StreamOf, send_all};
 
 use super::answers::Answers;
 use super::due::{self, Asked, Due};
-use super::{Echo, content, load, load_request, or_none, served};
-use crate::rpc::{RpcPart, TIMEOUT};
+use super::service::Service;
+use super::{Echo, content, load, or_none, served};
+use crate::rpc::{Counter, RpcPart, TIMEOUT};
 use crate::tally::ServiceTally;
 use crate::wan::{accept, connect};
 
@@ -21,14 +23,16 @@ pub(super) fn run<S: Station>(
     members: &Members<'_, S>,
     echo: &Echo,
     part: RpcPart,
+    counter: &Counter,
     schedule: Schedule,
 ) -> Result<ServiceTally, PatternError> {
-    let tally = match part {
+    let mut tally = match part {
         RpcPart::Core(core) => {
             let clients: Vec<RoleId> = echo.seats().clients_of(core).collect();
             let streams = accept(members, &clients)?;
             members.meet()?;
-            serve(members, echo, streams, schedule)?
+            let service = Service::new(echo, counter);
+            serve(members, echo, streams, service, schedule)?
         }
         RpcPart::Client(client) => {
             let stream = connect(members, echo.seats().core_of(client))?;
@@ -37,6 +41,8 @@ pub(super) fn run<S: Station>(
         }
     };
     members.meet()?;
+    // All requests have been answered.
+    tally.handed_out = counter.load(Ordering::Relaxed);
     Ok(tally)
 }
 
@@ -62,15 +68,15 @@ impl Inbox {
         &mut self.bytes[self.filled..]
     }
 
-    /// Takes the messages that are whole after `received` more bytes.
+    /// Takes the messages that are whole after `received` more bytes, all at once.
     fn take(
         &mut self,
         received: usize,
-        each: impl FnMut(&[u8]) -> Result<(), PatternError>,
+        all: impl FnOnce(&[u8]) -> Result<(), PatternError>,
     ) -> Result<(), PatternError> {
         self.filled += received;
         let whole = self.filled / self.length * self.length;
-        self.bytes[..whole].chunks(self.length).try_for_each(each)?;
+        all(&self.bytes[..whole])?;
         self.bytes.copy_within(whole..self.filled, 0);
         self.filled -= whole;
         Ok(())
@@ -82,6 +88,7 @@ fn serve<S: Station>(
     members: &Members<'_, S>,
     echo: &Echo,
     streams: Vec<StreamOf<S>>,
+    mut service: Service<'_>,
     schedule: Schedule,
 ) -> Result<ServiceTally, PatternError> {
     let station = members.station();
@@ -90,7 +97,6 @@ fn serve<S: Station>(
     let mut meter = Meter::new(begin, schedule);
     let inbox = || Inbox::new(echo.request, echo.clients.outstanding);
     let mut open: Vec<_> = streams.into_iter().map(|own| (own, inbox())).collect();
-    let mut reply = vec![0; echo.reply as usize];
     let (mut answered, mut replies) = (0, Vec::new());
     while !open.is_empty() {
         let mut ended = Vec::new();
@@ -103,11 +109,8 @@ fn serve<S: Station>(
                 }
                 Err(error) => return Err(error.into()),
             };
-            inbox.take(received, |request| {
-                load_request(station, echo.request);
-                content::fill(&mut reply, content::digest(request));
-                replies.extend_from_slice(&reply);
-                answered += 1;
+            inbox.take(received, |requests| {
+                answered += service.reply(station, requests, &mut replies);
                 Ok(())
             })?;
             // All answers that there are by one call. A client takes them while it sends.
@@ -239,12 +242,14 @@ impl<'w, S: Station> Client<'w, S> {
     /// Checks the replies among the received bytes.
     fn take(&mut self, received: usize, now: Time) -> Result<(), PatternError> {
         let station = self.members.station();
-        self.inbox.take(received, |reply| {
-            load(station, self.echo.reply);
-            let asked = self.asked.pop_front();
-            let asked = asked.ok_or(PatternError::Wrong("a reply to no request"))?;
-            self.answers.take(reply, asked, now)?;
-            self.due.answered(now + self.echo.think);
+        self.inbox.take(received, |replies| {
+            for reply in replies.chunks(self.echo.reply as usize) {
+                load(station, self.echo.reply);
+                let asked = self.asked.pop_front();
+                let asked = asked.ok_or(PatternError::Wrong("a reply to no request"))?;
+                self.answers.take(reply, asked, now)?;
+                self.due.answered(now + self.echo.think);
+            }
             Ok(())
         })?;
         self.answers.look(station, now);

@@ -222,6 +222,9 @@ impl Rpc {
     }
 }
 
+/// The word of a model's memory that holds a [`Counter`].
+pub(crate) const COUNTER: u64 = 0;
+
 /// The next number of a sequencer, shared by all cores of a server, which are threads of one process.
 pub type Counter = AtomicU64;
 

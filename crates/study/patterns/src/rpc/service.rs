@@ -8,10 +8,7 @@ use adverb_workload::pattern::PatternError;
 
 use super::slots::{Call, KEY, Kind, Slots};
 use super::table::{Key, Lookups, Table};
-use super::{RequestBy, Rpc, Service, StoreLoad};
-
-/// The word that all cores increment.
-const COUNTER: u64 = 0;
+use super::{COUNTER, RequestBy, Rpc, Service, StoreLoad};
 
 /// A core's service.
 pub(super) enum Backend<'c> {

@@ -1,8 +1,11 @@
 //! Requests answered in each way, on threads over the user-space device and on the model: every byte of every reply.
 
+use std::sync::Arc;
+
 use crate::common::{on_model, on_threads};
 use adverb_patterns::{
-    Clients, Echo, EchoBy, Pace, Schedule, ServiceTally, Timing, Transport, Wait, run_echo,
+    Clients, Counter, Echo, EchoBy, Pace, Reply, Schedule, ServiceTally, Timing, Transport, Wait,
+    run_echo,
 };
 use adverb_results::LatencyRecorder;
 use adverb_units::Span;
@@ -14,6 +17,7 @@ const HYBRID: Wait = Wait::Hybrid(Span::from_us(20));
 fn echo(by: EchoBy, transport: Transport) -> Echo {
     Echo {
         by,
+        content: Reply::Digest,
         transport,
         request: 64,
         reply: 64,
@@ -44,8 +48,9 @@ fn on_soft(echo: &Echo) -> Vec<ServiceTally> {
         warm_up: Span::from_ms(2),
         measured: Span::from_ms(20),
     };
+    let counter = Counter::new(0);
     on_threads(echo.cores + echo.clients.threads, |station, role| {
-        run_echo(station, echo, role, schedule)
+        run_echo(station, echo, role, &counter, schedule)
             .unwrap_or_else(|e| panic!("{role} of {echo:?}: {e}"))
     })
 }
@@ -61,8 +66,10 @@ fn in_virtual_time(preset: &str, echo: &Echo) -> Vec<ServiceTally> {
     let machines: Vec<u32> = std::iter::repeat_n(0, cores as usize)
         .chain(clients)
         .collect();
+    let counter = Arc::new(Counter::new(0));
     let (tallies, counters) = on_model(preset, &machines, move |station, role| {
-        run_echo(station, &program, role, schedule).unwrap_or_else(|e| panic!("{role}: {e}"))
+        run_echo(station, &program, role, &counter, schedule)
+            .unwrap_or_else(|e| panic!("{role}: {e}"))
     });
     assert_eq!(counters["dropped_messages"], 0);
     tallies
@@ -242,8 +249,9 @@ fn ways_that_cannot_exist_are_refused() {
             warm_up: Span::ZERO,
             measured: Span::from_us(1),
         };
+        let counter = Arc::new(Counter::new(0));
         let (ended, _) = on_model("cx3", &[0, 1], move |station, role| {
-            run_echo(station, &wrong, role, schedule).map_err(|e| e.to_string())
+            run_echo(station, &wrong, role, &counter, schedule).map_err(|e| e.to_string())
         });
         assert_eq!(ended[0].as_ref().unwrap_err(), reason);
     }

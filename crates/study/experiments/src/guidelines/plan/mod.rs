@@ -72,13 +72,16 @@ pub(super) fn plan(profile: Profile, abilities: Abilities) -> Vec<Point> {
         draft.over_cores();
         draft.over_load();
         draft.over_queues();
-        draft.answers();
         draft.atomics();
         draft.sends();
         draft.inbound();
         draft.windows();
         draft.store();
         draft.herd();
+    }
+    draft.answers();
+    if abilities.sockets {
+        draft.sequencer_over_tcp();
     }
     draft.points
 }
@@ -423,6 +426,18 @@ mod tests {
                 assert!(cells.insert(cell.clone()), "{cell}");
             }
         }
+    }
+
+    #[test]
+    fn a_device_without_queue_pairs_has_the_cells_over_tcp() {
+        let tcp = Abilities {
+            queue_pairs: false,
+            is_virtual: false,
+            ..MODEL
+        };
+        let points = plan(Profile::Full, tcp);
+        assert_eq!(shown(&points), BTreeSet::from(["answers", "ladder"]));
+        assert!(points.iter().all(|point| point.params["by"] == "tcp"));
     }
 
     #[test]

@@ -2,17 +2,17 @@
 
 use adverb_patterns::{
     Clients, Echo, EchoBy, Inbound, Job, Limits, Load, Opcode, Outbound, Pace, Pattern, Places,
-    Posting, Refill, Timing, Transport, Wait,
+    Posting, Refill, Reply, Timing, Transport, Wait,
 };
 use adverb_units::Span;
 use adverb_verbs::PathOptions;
 use serde_json::{Value, json};
 
-use super::super::figures::{ANSWERS, ATOMICS, INBOUND, SENDS, UNITS, WINDOWS};
+use super::super::figures::{ANSWERS, ATOMICS, INBOUND, LADDER, SENDS, UNITS, WINDOWS};
 use super::{Draft, RD_ATOMIC, SIGNALED_EVERY};
 
 /// Ways to answer, by the transport of the replies.
-const WAYS: [(EchoBy, Transport); 7] = [
+const WAYS: [(EchoBy, Transport); 8] = [
     (EchoBy::Send, Transport::Rc),
     (EchoBy::Send, Transport::Ud),
     (EchoBy::Write, Transport::Rc),
@@ -20,6 +20,7 @@ const WAYS: [(EchoBy, Transport); 7] = [
     (EchoBy::WriteSend, Transport::Rc),
     (EchoBy::WriteSend, Transport::Ud),
     (EchoBy::Read, Transport::Rc),
+    (EchoBy::Tcp, Transport::Rc),
 ];
 /// Clients of one core, each with a machine of its own, and what each has outstanding.
 const CLIENTS_OF: [u32; 5] = [1, 4, 16, 64, 128];
@@ -39,6 +40,18 @@ const PEERS: u32 = 8;
 /// Memory of each machine that requests access.
 const MEMORY: u64 = 2 << 20;
 
+/// Clients that send their next request as soon as there is room for it.
+fn asking(threads: u32, machines: u32, outstanding: u32) -> Clients {
+    Clients {
+        threads,
+        machines,
+        outstanding,
+        pace: Pace::Closed,
+        timing: Timing::Each,
+        seed: 1,
+    }
+}
+
 impl Draft {
     /// Ways to answer, over clients.
     pub(super) fn answers(&mut self) {
@@ -47,30 +60,47 @@ impl Draft {
             (true, true) => &[1, 16, 64][..],
             (false, _) => &[1, 2][..],
         };
-        for (by, transport) in WAYS {
+        let ways = WAYS.into_iter().filter(|(by, _)| self.has(*by));
+        for (by, transport) in ways.collect::<Vec<_>>() {
             for threads in clients_of.iter().copied() {
                 let echo = Echo {
                     by,
+                    content: Reply::Digest,
                     transport,
                     request: ECHOED,
                     reply: ECHOED,
                     cores: 1,
-                    clients: Clients {
-                        threads,
-                        machines: self.clients([0, threads, 0])[1],
-                        outstanding: ECHOES,
-                        pace: Pace::Closed,
-                        timing: Timing::Each,
-                        seed: 1,
-                    },
+                    clients: asking(threads, self.clients([0, threads, 0])[1], ECHOES),
                     think: Span::ZERO,
                     wait: Wait::Poll,
                     path: PathOptions::default(),
                 };
                 let job = Job::Echo(echo, self.schedule(Span::from_us(300)));
-                let figures = self.with_pcie(vec![ANSWERS.id]);
+                let figures = match by {
+                    // How the kernel's driver uses PCIe is not modelled.
+                    EchoBy::Tcp => vec![ANSWERS.id],
+                    _ => self.with_pcie(vec![ANSWERS.id]),
+                };
                 self.add(echo.parameters(None), job, figures);
             }
+        }
+    }
+
+    /// A sequencer over TCP beside the ladder: under load, and with one request at a time.
+    pub(super) fn sequencer_over_tcp(&mut self) {
+        for [threads, machines, outstanding] in [self.clients([70, 5, 32]), [1, 1, 1]] {
+            let clients = asking(threads, machines, outstanding);
+            let echo = Echo::sequencer(1, clients);
+            let job = Job::Echo(echo, self.schedule(Span::from_us(1000)));
+            self.add(echo.parameters(None), job, vec![LADDER.id]);
+        }
+    }
+
+    /// Whether the device has the queue pairs or the sockets that a way needs.
+    fn has(&self, by: EchoBy) -> bool {
+        match by {
+            EchoBy::Tcp => self.abilities.sockets,
+            _ => self.abilities.queue_pairs,
         }
     }
 
