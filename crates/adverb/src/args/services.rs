@@ -201,6 +201,11 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u32, _>(1..=1000))]
     pub(crate) repetitions: u32,
 
+    /// Count the bytes over PCIe of this host for each request, by the counters of an Intel Xeon (from
+    /// Skylake on, as root or with CAP_PERFMON; all devices, so keep the others quiet)
+    #[arg(long)]
+    pub(crate) pcie_counters: bool,
+
     #[command(flatten)]
     pub(crate) on: TargetArgs,
 }

@@ -59,6 +59,17 @@ impl Table for Rows {
             format!("{count} words of 8 B, {torn} torn")
         });
         let parts: Vec<String> = parts.chain(words).collect();
-        (!parts.is_empty()).then(|| format!("Checked: {}.", parts.join("; ")))
+        let checked = (!parts.is_empty()).then(|| format!("Checked: {}.", parts.join("; ")));
+        let sentences: Vec<String> = checked.into_iter().chain(pcie(record)).collect();
+        (!sentences.is_empty()).then(|| sentences.join(" "))
     }
+}
+
+/// `PCIe of this host for each request: 96.0 B from the devices, 128.0 B to the devices.`
+pub(super) fn pcie(record: &Record) -> Option<String> {
+    let bytes = |way: &str| record.metric(&format!("pcie_bytes_per_request.{way}"));
+    let from = bytes("from_devices").map(|bytes| format!("{bytes:.1} B from the devices"));
+    let to = bytes("to_devices").map(|bytes| format!("{bytes:.1} B to the devices"));
+    let ways: Vec<String> = from.into_iter().chain(to).collect();
+    (!ways.is_empty()).then(|| format!("PCIe of this host for each request: {}.", ways.join(", ")))
 }

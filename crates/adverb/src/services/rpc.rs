@@ -11,6 +11,7 @@ use adverb_units::Bytes;
 use adverb_verbs::QpType;
 
 use super::check::{check_cores, check_duration, check_memory};
+use super::result::pcie;
 use super::start::{Setting, measure_each, schedule_on};
 use super::words::counted;
 use super::{asking, refusal};
@@ -32,7 +33,10 @@ pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for on in &targets {
         let duration = schedule_on(args, &on.device).measured;
-        let setting = Setting::new(on, args.repetitions, duration);
+        let setting = Setting {
+            pcie_counters: args.pcie_counters,
+            ..Setting::new(on, args.repetitions, duration)
+        };
         let cells = points.iter();
         let cells = cells.flat_map(|args| ways(args, &on.device, &mut left_out));
         let cells = cells.collect::<Vec<_>>().into_iter();
@@ -234,6 +238,10 @@ impl Table for Rows {
             row.insert(0, Some(record.device.to_string()));
         }
         vec![row]
+    }
+
+    fn remark(&self, record: &Record) -> Option<String> {
+        pcie(record)
     }
 }
 

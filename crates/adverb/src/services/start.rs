@@ -3,6 +3,7 @@
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use adverb_host::PcieCounters;
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Peer, Usage};
 use adverb_measure::{Backend, JobCell, JobRecorder};
 use adverb_results::{Impairment, Record, Values, merged};
@@ -53,6 +54,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) repetitions: u32,
     /// Measured time of a run, for programs that have one.
     pub(crate) duration: Span,
+    /// Whether bytes over PCIe are counted on this host.
+    pub(crate) pcie_counters: bool,
     /// The router between the hosts, if it has the faults of each point.
     pub(crate) router: Option<&'a Sender<Impairment>>,
 }
@@ -64,6 +67,7 @@ impl<'a> Setting<'a> {
             on,
             repetitions,
             duration,
+            pcie_counters: false,
             router: None,
         }
     }
@@ -77,7 +81,10 @@ impl<'a> Setting<'a> {
 impl<'a> From<&'a ClientArgs> for Setting<'a> {
     fn from(args: &'a ClientArgs) -> Self {
         let duration = time_of(args.duration, &args.on.device.choice());
-        Setting::new(&args.on, args.repetitions, duration)
+        Setting {
+            pcie_counters: args.pcie_counters,
+            ..Setting::new(&args.on, args.repetitions, duration)
+        }
     }
 }
 
@@ -173,6 +180,9 @@ fn warn_if_idle(record: &Record, args: &Setting<'_>) {
 /// Returns a recorder for these points; peers are connected and checked before anything runs.
 fn recorder(args: &Setting<'_>, cells: &[JobCell]) -> anyhow::Result<JobRecorder> {
     let device = args.on.device.choice();
+    if args.pcie_counters {
+        check_pcie_counters(&device)?;
+    }
     let timeout = TIMEOUT + Duration::from(args.duration * 2);
     let check = |caps: &adverb_verbs::DeviceCaps| -> Result<(), Usage> {
         let mut all = cells.iter();
@@ -213,8 +223,30 @@ fn recorder(args: &Setting<'_>, cells: &[JobCell]) -> anyhow::Result<JobRecorder
         ));
     }
     let recorder = JobRecorder::new(Backend::Hosts(Box::new(launcher)), info, timeout);
-    Ok(match is_within {
+    let recorder = match is_within {
         true => recorder.within_memory(),
         false => recorder,
+    };
+    Ok(match args.pcie_counters {
+        true => recorder.counting_pcie(),
+        false => recorder,
     })
+}
+
+/// Refuses to count bytes over PCIe on a device that uses none, and where the processor's counters cannot be read.
+fn check_pcie_counters(device: &DeviceChoice) -> anyhow::Result<()> {
+    let why = match device {
+        DeviceChoice::Model(_) => {
+            "a model counts cache lines over PCIe without it (pcie_lines_per_request in --json); leave it out"
+                .to_owned()
+        }
+        DeviceChoice::Soft(_) | DeviceChoice::Tcp(_) => {
+            format!("{device} has no PCIe device; name an RDMA device, verbs:NAME")
+        }
+        DeviceChoice::Verbs(_) => match PcieCounters::open() {
+            Ok(_) => return Ok(()),
+            Err(why) => why.to_string(),
+        },
+    };
+    Err(Usage(format!("--pcie-counters: {why}")).into())
 }

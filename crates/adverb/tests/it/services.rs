@@ -274,6 +274,8 @@ fn a_table_says_what_was_run_and_what_was_checked() {
 #[test]
 fn invalid_options_are_refused_in_one_line() {
     let refused = |command: &str| Place::new().run(command).refused(2).to_owned();
+    assert_snapshot!(refused("sequencer --pcie-counters"), @"error: --pcie-counters: soft has no PCIe device; name an RDMA device, verbs:NAME");
+    assert_snapshot!(refused("sequencer --pcie-counters --device model:cx3"), @"error: --pcie-counters: a model counts cache lines over PCIe without it (pcie_lines_per_request in --json); leave it out");
     assert_snapshot!(refused("sequencer --by tcp"), @"error: --by tcp: an RDMA device has no sockets; name --device tcp");
     assert_snapshot!(refused("sequencer --cores 3"), @"error: 3 server cores for 2 clients: a client is served by one core; choose 1 to 2");
     assert_snapshot!(refused("sequencer --by atomics --rate 5"), @"error: --rate is for --by rpc: here the server's CPU does nothing");

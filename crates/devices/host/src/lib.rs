@@ -15,6 +15,7 @@
 //! * [`memory_times()`]: latency and bandwidth between NUMA nodes;
 //! * [`Rank`]: the rank of a process in a job of `mpirun` or `srun`;
 //! * [`OtherWork`], [`Busy`]: CPU use of other programs;
+//! * [`PcieCounters`]: bytes over PCIe, from the counters of the processor;
 //! * [`Machine`], [`Socket`], [`numa_node`], [`now_rfc3339`], [`Kernel`], [`memory()`]: facts for a record's provenance;
 //! * [`cpu_times()`]: what clock, atomics, system calls, wake-ups and copies cost here;
 //! * [`available_memory`]: a limit of what programs can allocate.
@@ -32,6 +33,8 @@ mod memory;
 mod memory_times;
 mod numa;
 mod other_work;
+mod pcie;
+mod perf;
 mod pmix;
 mod process;
 mod ranks;
@@ -53,6 +56,7 @@ pub use memory::{available_memory, memory};
 pub use memory_times::{Arrays, MemoryTimes, memory_times};
 pub use numa::{nodes, resolve};
 pub use other_work::{Busy, OtherWork};
+pub use pcie::{PcieBytes, PcieCounters, PcieLog};
 pub use process::{die_with_parent, pin, usable_cores};
 pub use ranks::{Published, Rank, RankError};
 pub use resident::{Mapping, Moved, Resident, Topology};

@@ -5,13 +5,13 @@
 //! all (wrapping libc's functions). The kernel gives it to root and to processes with `CAP_PERFMON` only.
 
 use std::cell::Cell;
-use std::fs::{File, read_to_string};
-use std::io::{self, Read};
-use std::mem::size_of;
-use std::os::fd::FromRawFd;
+use std::fs::read_to_string;
+use std::io;
 use std::path::Path;
 
 use adverb_verbs::NotCounted;
+
+use crate::perf::{Counter, Scope};
 
 /// Where tracefs is mounted, and where older systems mount it.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -19,29 +19,11 @@ const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 const TRACEPOINT: &str = "events/raw_syscalls/sys_enter/id";
 /// `PERF_TYPE_TRACEPOINT`.
 const TYPE_TRACEPOINT: u32 = 2;
-/// `PERF_FLAG_FD_CLOEXEC`.
-const CLOEXEC: libc::c_ulong = 8;
-
-/// `struct perf_event_attr` in its first version (`PERF_ATTR_SIZE_VER0`), which every kernel takes.
-#[repr(C)]
-#[derive(Default)]
-struct PerfEventAttr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    bp_type: u32,
-    bp_addr: u64,
-}
 
 /// Counts the system calls of the thread that opened it.
 #[derive(Debug)]
 pub(crate) struct SystemCalls {
-    counter: File,
+    counter: Counter,
     /// Reads of the counter, which are system calls, too.
     reads: Cell<u64>,
 }
@@ -50,7 +32,7 @@ impl SystemCalls {
     /// Begins to count.
     pub(crate) fn of_this_thread() -> Result<Self, NotCounted> {
         let number = tracepoint(&TRACEFS.map(Path::new))?;
-        let counter = open(number).map_err(|error| {
+        let counter = Counter::open(TYPE_TRACEPOINT, number, Scope::Thread).map_err(|error| {
             NotCounted(format!(
                 "the kernel refused the event raw_syscalls:sys_enter: {error}; run as root or with CAP_PERFMON"
             ))
@@ -63,12 +45,12 @@ impl SystemCalls {
 
     /// Returns the number of system calls except those that this function makes.
     pub(crate) fn count(&self) -> Result<u64, NotCounted> {
-        let mut count = [0; 8];
         self.reads.set(self.reads.get() + 1);
-        let read = (&self.counter).read_exact(&mut count);
-        read.map_err(|error| NotCounted(format!("cannot read their counter: {error}")))?;
+        let count = self.counter.count();
+        let count =
+            count.map_err(|error| NotCounted(format!("cannot read their counter: {error}")))?;
         // The event counts a read before the read returns the count.
-        Ok(u64::from_ne_bytes(count).saturating_sub(self.reads.get()))
+        Ok(count.saturating_sub(self.reads.get()))
     }
 }
 
@@ -89,34 +71,6 @@ fn tracepoint(mounts: &[&Path]) -> Result<u64, NotCounted> {
         Some(error) => format!("tracefs cannot be read: {error}; run as root"),
         None => "tracefs is not mounted; run as root, after `mount -t tracefs tracefs /sys/kernel/tracing`".to_owned(),
     }))
-}
-
-/// Opens a tracepoint's counter for the calling thread.
-#[allow(unsafe_code)]
-fn open(tracepoint: u64) -> io::Result<File> {
-    let attr = PerfEventAttr {
-        kind: TYPE_TRACEPOINT,
-        size: size_of::<PerfEventAttr>() as u32,
-        config: tracepoint,
-        ..PerfEventAttr::default()
-    };
-    let (this_thread, any_cpu, no_group) = (0, -1, -1);
-    // SAFETY: the attributes have the layout and the size that they name; the kernel only reads them.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attr,
-            this_thread,
-            any_cpu,
-            no_group,
-            CLOEXEC,
-        )
-    };
-    match i32::try_from(fd) {
-        // SAFETY: the descriptor is new, and nothing else owns it.
-        Ok(fd) if fd >= 0 => Ok(unsafe { File::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 #[cfg(test)]

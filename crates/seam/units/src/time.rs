@@ -16,7 +16,9 @@ const PS_PER_S: u64 = 1_000_000_000_000;
 /// An instant: picoseconds since the epoch of the clock that gave it.
 ///
 /// Instants of two clocks (two stations) must not be compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Time(u64);
 
 impl Time {

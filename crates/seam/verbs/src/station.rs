@@ -224,7 +224,7 @@ pub enum Work {
     },
 }
 
-/// Why system calls are not counted.
+/// Why something is not counted here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{0}")]
 pub struct NotCounted(pub String);

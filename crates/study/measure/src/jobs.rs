@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use adverb_host::now_rfc3339;
+use adverb_host::{PcieBytes, PcieCounters, now_rfc3339};
 use adverb_launch::{DeviceInfo, HardwareUsage, Interrupt, MMIO, RunError, Usage, VirtualLimits};
 use adverb_patterns::Job;
 use adverb_results::{Outcome, Record, SCHEMA, Values};
@@ -110,11 +110,22 @@ fn of_hardware(all: &[(u32, HardwareUsage)], requests_per_s: Option<f64>) -> Val
     metrics.as_object().cloned().unwrap_or_default()
 }
 
+/// Returns the bytes over PCIe of all devices of this host for each request.
+fn of_pcie(bytes: PcieBytes, requests: f64) -> Values {
+    let each = |bytes: Option<f64>| bytes.map(|bytes| bytes / requests);
+    let metrics = json!({ "pcie_bytes_per_request": {
+        "from_devices": each(bytes.from_devices),
+        "to_devices": each(bytes.to_devices),
+    }});
+    metrics.as_object().cloned().unwrap_or_default()
+}
+
 /// Runs points and makes their records.
 pub struct JobRecorder {
     backend: Backend,
     info: DeviceInfo,
     timeout: Duration,
+    counts_pcie: bool,
 }
 
 impl JobRecorder {
@@ -124,6 +135,7 @@ impl JobRecorder {
             backend,
             info,
             timeout,
+            counts_pcie: false,
         }
     }
 
@@ -132,6 +144,15 @@ impl JobRecorder {
     pub fn within_memory(mut self) -> Self {
         self.info.site.device.extend([in_shared_memory()]);
         self
+    }
+
+    /// Counts the bytes over PCIe of this host, from the counters of its processor.
+    #[must_use]
+    pub fn counting_pcie(self) -> Self {
+        JobRecorder {
+            counts_pcie: true,
+            ..self
+        }
     }
 
     /// Returns what the programs run on.
@@ -155,6 +176,8 @@ impl JobRecorder {
         interrupt: &Interrupt,
     ) -> anyhow::Result<Record> {
         let started = now_rfc3339();
+        let counters = self.counts_pcie.then(PcieCounters::open).transpose()?;
+        let log = counters.map(PcieCounters::log).transpose()?;
         let run = match &mut self.backend {
             Backend::Hosts(launcher) => launcher.run(&cell.job, self.timeout, interrupt),
             Backend::Model(hardware) => {
@@ -171,6 +194,16 @@ impl JobRecorder {
         let rate = outcome.metrics.get("requests_per_s");
         let rate = rate.and_then(Value::as_f64);
         outcome.metrics.extend(of_hardware(&run.usage, rate));
+        if let (Some(log), Some(rate)) = (log, rate) {
+            let here = run.roles.iter().zip(&reports);
+            let mut here = here.filter(|(role, _)| role.host == 0);
+            if let Some(window) = here.find_map(|(_, report)| report.window())
+                && let Some(bytes) = log.end(window)?
+            {
+                let requests = rate * (window[1] - window[0]).as_secs_f64();
+                outcome.metrics.extend(of_pcie(bytes, requests));
+            }
+        }
         let device = &self.info.reference;
         let roles =
             run.roles

@@ -1,6 +1,6 @@
 //! One type for all programs, for launchers, processes and remote agents.
 
-use adverb_units::Bytes;
+use adverb_units::{Bytes, Time};
 use adverb_verbs::{DeviceCaps, Impairment, NodeChoice, PathOptions, QpType, RoleId, Station};
 use adverb_workload::connect::{Connect, ConnectTally, run_connect};
 use adverb_workload::multicast::{Multicast, MulticastTally, run_multicast};
@@ -94,6 +94,17 @@ pub enum JobReport {
     Multicast(MulticastTally),
     /// Times of a role of a program of the study of RDMA in a WAN.
     Wan(WanTally),
+}
+
+impl JobReport {
+    /// Returns begin and end of the measured time on the clock of the role's host, if the role has one.
+    pub fn window(&self) -> Option<[Time; 2]> {
+        match self {
+            JobReport::Member(tally) => tally.window,
+            JobReport::Service(tally) => tally.window,
+            _ => None,
+        }
+    }
 }
 
 impl Program for Job {

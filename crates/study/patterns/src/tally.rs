@@ -1,7 +1,7 @@
 //! Results of a member of a service.
 
 use adverb_results::LatencyRecorder;
-use adverb_units::{CpuTime, Span};
+use adverb_units::{CpuTime, Span, Time};
 use adverb_workload::pattern::{Meter, Tally, Timing};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,8 @@ pub struct ServiceTally {
     pub cpu: CpuTime,
     /// The time over which `cpu` was used.
     pub cpu_over: Span,
+    /// As that of a [`Tally`].
+    pub window: Option<[Time; 2]>,
     /// Times from free slot to polled answer, if requests are timed.
     pub waits: Option<LatencyRecorder>,
     /// The numbers that a client received in all of its requests.
@@ -56,6 +58,7 @@ impl ServiceTally {
             elapsed,
             cpu,
             cpu_over,
+            window,
             ..
         } = meter.tally();
         ServiceTally {
@@ -63,6 +66,7 @@ impl ServiceTally {
             elapsed,
             cpu,
             cpu_over,
+            window,
             ..self
         }
     }

@@ -53,6 +53,8 @@ pub struct Tally {
     pub cpu: CpuTime,
     /// Elapsed time of `cpu`.
     pub cpu_over: Span,
+    /// Begin and end of the measured time on the clock of its host, if it lived to see both.
+    pub window: Option<[Time; 2]>,
     /// Counters of the device in the measured time, if the member reads them.
     pub counted: Counters,
     /// Requests executed in the whole run.
@@ -174,6 +176,7 @@ impl Meter {
         if let [Some(first), Some(last)] = self.cpu {
             tally.cpu = last.1.since(first.1);
             tally.cpu_over = last.0 - first.0;
+            tally.window = Some([self.from, self.until]);
         }
         tally
     }
