@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use adverb_experiments::{EXPERIMENTS, Experiment, PROGRAM_STUDIES, ProgramStudy, ledgers};
+use adverb_experiments::{EXPERIMENTS, Experiment, PROGRAM_STUDIES, ledgers};
 use adverb_launch::Usage;
 use adverb_measure::{pair_records, read};
 use adverb_report::claims::{Answer, Assessment, Claim, Judgement, Ledger, assess, markdown};
@@ -28,7 +28,12 @@ pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<()> {
     refuse_other_studies(args, &records)?;
     let pairs: Vec<PairRecord> = pair_records(&records);
     let pairs: Vec<&PairRecord> = pairs.iter().collect();
+    // Of a study without records there is nothing to say, unless it was named.
+    let is_there = |ledger: &&Ledger| {
+        args.study.is_some() || records.iter().any(|record| is_of(ledger, record))
+    };
     let mut assessments: Vec<_> = asked(args)
+        .filter(is_there)
         .flat_map(|ledger| assess(ledger, &pairs, &records))
         .collect();
     for assessment in &mut assessments {
@@ -79,30 +84,29 @@ fn extend(object: &mut Value, other: Value) {
     }
 }
 
+/// Whether a study could have made a record.
+fn is_of(ledger: &Ledger, record: &Record) -> bool {
+    let is_own = |experiment: &&Experiment| {
+        let own = experiment.ledger();
+        own.is_some_and(|own| own.study == ledger.study)
+    };
+    let experiments = EXPERIMENTS.iter().filter(is_own);
+    let figures = experiments.flat_map(|experiment| experiment.figures);
+    let figures = figures.map(|figure| figure.spec.id);
+    let programs = PROGRAM_STUDIES
+        .iter()
+        .filter(|study| study.id == ledger.study);
+    let of_programs = programs.flat_map(|study| study.figures);
+    let mut figures = figures.chain(of_programs.map(|figure| figure.id));
+    // Records outside a study belong to no figure: those of `ping` and `blast` may be any cell.
+    ledger.is_about(&record.program)
+        && (record.figures.is_empty()
+            || figures.any(|id| record.figures.iter().any(|own| own == id)))
+}
+
 /// Refuses records that cannot be of the studies that were asked for.
 fn refuse_other_studies(args: &ClaimsArgs, records: &[Record]) -> Result<(), Usage> {
-    let is_asked = |experiment: &&Experiment| {
-        let ledger = experiment.ledger();
-        ledger.is_some_and(|ledger| asked(args).any(|asked| asked.study == ledger.study))
-    };
-    let figures: Vec<&str> = {
-        let experiments = EXPERIMENTS.iter().filter(is_asked);
-        let figures = experiments.flat_map(|experiment| experiment.figures);
-        let figures = figures.map(|figure| figure.spec.id);
-        let is_asked = |study: &&ProgramStudy| asked(args).any(|asked| asked.study == study.id);
-        let of_programs = PROGRAM_STUDIES.iter().filter(is_asked);
-        let of_programs = of_programs.flat_map(|study| study.figures);
-        figures.chain(of_programs.map(|figure| figure.id)).collect()
-    };
-    // Records outside a study belong to no figure: those of `ping` and `blast` may be any cell.
-    let can_be_asked = |record: &Record| {
-        let is_shown = record
-            .figures
-            .iter()
-            .any(|id| figures.contains(&id.as_str()));
-        let is_meant = asked(args).any(|ledger| ledger.is_about(&record.program));
-        is_meant && (record.figures.is_empty() || is_shown)
-    };
+    let can_be_asked = |record: &Record| asked(args).any(|ledger| is_of(ledger, record));
     if records.iter().any(can_be_asked) {
         return Ok(());
     }

@@ -15,9 +15,10 @@ use crate::terminal;
 
 pub(crate) fn run(args: &DegenArgs) -> anyhow::Result<ExitCode> {
     let (how, addresses) = (args.impairment()?, args.addresses()?);
+    // First, so that a signal also ends a path that is just being made in an orderly way.
+    let interrupt = Interrupt::listen()?;
     // Before any thread starts: the process may enter a user namespace.
     let path = adverb_degen::Path::make(&args.ends(), addresses, args.mtu)?;
-    let interrupt = Interrupt::listen()?;
     let [near, far] = addresses;
     let path_is = format!("near {near}, far {far}, MTU {}: {how}", args.mtu);
     let Some((name, arguments)) = args.program.split_first() else {

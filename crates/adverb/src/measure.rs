@@ -62,7 +62,7 @@ fn run(
             unit: args.throughput_unit(),
         },
         &points,
-        (&args.on.out, args.on.format),
+        (&args.on.out, Some(args.on.format)),
     )?;
     cells.retain(|spec| !sink.has(|r: &Record| r.cell == spec.id && recorder.is_of(r)));
     if args.length.run_forever {

@@ -33,7 +33,8 @@ pub(crate) trait Table {
 /// Takes records one by one.
 pub(crate) struct Sink<T> {
     table: T,
-    format: Format,
+    /// How records are printed; `None` if they are only kept.
+    format: Option<Format>,
     /// Parameters that differ between the points: columns of their own. Sizes have a column anyway.
     swept: Vec<String>,
     has_header: bool,
@@ -61,7 +62,7 @@ impl<T> Sink<T> {
     pub(crate) fn open(
         table: T,
         points: &[Values],
-        (args, format): (&OutArgs, Format),
+        (args, format): (&OutArgs, Option<Format>),
     ) -> anyhow::Result<Self> {
         let folder = args
             .out
@@ -115,7 +116,7 @@ impl<T> Sink<T> {
         if let Some(kept) = &mut self.folder {
             kept.writer.append(record)?;
         }
-        if self.format == Format::Json {
+        if self.format == Some(Format::Json) {
             let mut out = terminal::stdout();
             writeln!(out, "{}", serde_json::to_string(record)?)?;
             out.flush()?;
@@ -174,7 +175,7 @@ impl<T: Table> Sink<T> {
     /// stdout or the folder cannot be written; earlier records are kept.
     pub(crate) fn take(&mut self, mut record: Record) -> anyhow::Result<()> {
         self.keep(&mut record)?;
-        if self.format == Format::Json || record.outcome != Outcome::Ok {
+        if self.format != Some(Format::Text) || record.outcome != Outcome::Ok {
             return Ok(());
         }
         let mut out = terminal::stdout();

@@ -18,7 +18,7 @@ use adverb_measure::{
 use adverb_results::{Outcome, Record, Site, Writer};
 use adverb_workload::pair::{CellSpec, Side};
 use anyhow::{Context, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::{Format, StudyArgs};
 use crate::progress::Progress;
@@ -292,22 +292,32 @@ fn conclude(out: &Path, tally: &Tally, args: &StudyArgs) -> anyhow::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns the object that `--json` prints.
+fn summary(out: &Path, rendered: &Rendered, counts: Value) -> Value {
+    let ends = [
+        json!({ "out": out, "report": rendered.path }),
+        counts,
+        json!({ "findings": rendered.findings, "claims": rendered.claims }),
+    ];
+    let fields = ends.into_iter().filter_map(|end| match end {
+        Value::Object(fields) => Some(fields),
+        _ => None,
+    });
+    Value::Object(fields.flatten().collect())
+}
+
 fn print(out: &Path, tally: &Tally, rendered: &Rendered, format: Format) -> anyhow::Result<()> {
     let mut stdout = terminal::stdout();
     if format == Format::Json {
-        let summary = json!({
-            "out": out,
-            "report": rendered.path,
+        let counts = json!({
             "planned": tally.planned,
             "ok": tally.ok,
             "failed": tally.failed,
             "skipped": tally.skipped,
             "not_run": tally.not_run,
             "interrupted": tally.cut.is_some(),
-            "findings": rendered.findings,
-            "claims": rendered.claims,
         });
-        writeln!(stdout, "{summary}")?;
+        writeln!(stdout, "{}", summary(out, rendered, counts))?;
         return Ok(());
     }
     for finding in &rendered.findings {

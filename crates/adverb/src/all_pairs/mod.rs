@@ -61,7 +61,7 @@ pub(crate) fn run(points: &[PingArgs]) -> anyhow::Result<()> {
     let is_served_here = launcher.peers().iter().any(Peer::is_here);
     let monitor = (!is_served_here).then(|| LoadMonitor::from_now(&device));
     let hosts = Hosts::of(&launcher, &args.on.device.all())?;
-    let mut sink = Sink::open((), &[], (&args.on.out, args.on.format))?;
+    let mut sink = Sink::open((), &[], (&args.on.out, Some(args.on.format)))?;
     if args.on.format == Format::Text {
         table::print_hosts(&hosts)?;
     }

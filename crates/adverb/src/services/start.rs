@@ -12,7 +12,7 @@ use adverb_workload::{Program, pattern::Schedule};
 use anyhow::Context as _;
 
 use super::result::Rows;
-use crate::args::{ClientArgs, DeviceArgs, TargetArgs};
+use crate::args::{ClientArgs, DeviceArgs, Format, TargetArgs};
 use crate::busy::LoadMonitor;
 use crate::hosts;
 use crate::request::{Shape, check_path, check_places};
@@ -56,6 +56,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) duration: Span,
     /// Whether bytes over PCIe are counted on this host.
     pub(crate) pcie_counters: bool,
+    /// How records are printed; `None` if they are only kept in the folder.
+    pub(crate) prints: Option<Format>,
     /// The router between the hosts, if it has the faults of each point.
     pub(crate) router: Option<&'a Sender<Impairment>>,
 }
@@ -68,6 +70,7 @@ impl<'a> Setting<'a> {
             repetitions,
             duration,
             pcie_counters: false,
+            prints: Some(on.format),
             router: None,
         }
     }
@@ -136,7 +139,7 @@ pub(super) fn measure_each<T: Table>(
     let points = all.iter().flat_map(|(_, cells)| *cells);
     let points: Vec<Values> = points.map(|cell| cell.params.clone()).collect();
     let (first, _) = all[0];
-    let mut sink = Sink::open(table, &points, (&first.on.out, first.on.format))?;
+    let mut sink = Sink::open(table, &points, (&first.on.out, first.prints))?;
     let mut records = Vec::new();
     let mut monitors = Vec::new();
     let mut runs = all.iter().zip(&mut recorders);

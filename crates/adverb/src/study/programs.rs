@@ -12,10 +12,11 @@ use adverb_measure::{Ending, JobCell, render};
 use adverb_results::{Impairment, Record};
 use adverb_units::Span;
 use adverb_verbs::{NodeChoice, PathOptions};
+use serde_json::json;
 
 use super::ends::{self, behind_degen};
-use super::folder;
 use super::planned::asked_figures;
+use super::{folder, summary};
 use crate::args::{DeviceArgs, Format, OutArgs, StudyArgs, TargetArgs};
 use crate::services::{Setting, measure_as};
 use crate::sink::Table;
@@ -26,14 +27,24 @@ pub(super) fn run(study: &'static ProgramStudy, args: &StudyArgs) -> anyhow::Res
     refuse(study, args)?;
     let out = folder(args);
     let devices = devices(args)?;
-    match args.degen {
+    let (planned, ok) = match args.degen {
         true => behind_degen(|router| measure(study, args, (&devices, &out), Some(router)))?,
         false => measure(study, args, (&devices, &out), None)?,
-    }
-    if args.format == Format::Text {
-        let mut stdout = terminal::stdout();
-        for finding in render(&out, Ending::Whole)?.findings {
-            writeln!(stdout, "{}", terminal::item(&finding))?;
+    };
+    let rendered = render(&out, Ending::Whole)?;
+    let mut stdout = terminal::stdout();
+    match args.format {
+        Format::Json => {
+            // A cell that fails ends the study.
+            let counts = json!({
+                "planned": planned, "ok": ok, "failed": 0, "skipped": planned - ok, "interrupted": false,
+            });
+            writeln!(stdout, "{}", summary(&out, &rendered, counts))?;
+        }
+        Format::Text => {
+            for finding in &rendered.findings {
+                writeln!(stdout, "{}", terminal::item(finding))?;
+            }
         }
     }
     if args.open {
@@ -42,16 +53,18 @@ pub(super) fn run(study: &'static ProgramStudy, args: &StudyArgs) -> anyhow::Res
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures the study's cells on each device, in a folder. `router` is what is between the hosts.
+/// Measures the study's cells on each device, in a folder. `router` is what is between the hosts. Returns the number of
+/// cells, and of those that were measured now.
 fn measure(
     study: &'static ProgramStudy,
     args: &StudyArgs,
     (devices, out): (&[DeviceArgs], &Path),
     router: Option<&Sender<Impairment>>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<(usize, usize)> {
     let mut place = args.place.clone();
     place.peer.extend(router.map(|_| ends::peer()));
     let mut is_first = true;
+    let (mut planned, mut measured) = (0, 0);
     for device in devices {
         let on = TargetArgs {
             device: device.clone(),
@@ -69,12 +82,14 @@ fn measure(
         is_first = false;
         let setting = Setting {
             router,
+            prints: (args.format == Format::Text).then_some(Format::Text),
             ..Setting::new(&on, args.repetitions.unwrap_or(1), Span::from_secs(10))
         };
         let cells = cells(study, args, device)?;
-        measure_as(cells.into_iter().map(Ok), &setting, |_| Rows(study))?;
+        planned += cells.len();
+        measured += measure_as(cells.into_iter().map(Ok), &setting, |_| Rows(study))?.len();
     }
-    Ok(())
+    Ok((planned, measured))
 }
 
 /// Returns the devices to measure: the named ones, or both devices of the near end of a path.

@@ -31,6 +31,32 @@ fn the_ladder_of_a_model_names_the_resource_that_limits_each_design() {
     assert!(report.contains("+ doorbell batching") && report.contains("lock of an atomic word"));
     let judged = place.run("claims ladder --study guidelines").ok().out;
     assert!(judged.contains("guide-7-batching"), "{judged}");
+    // Without a study, the folder says which ones.
+    assert_eq!(place.run("claims ladder").ok().out, judged);
+}
+
+#[test]
+fn json_ends_with_a_summary_and_says_what_was_measured_before() {
+    let place = Place::new();
+    let line = "study --study guidelines --only queues --device model:connect_ib --out q --json";
+    let [first, again] = ["", " --resume"].map(|more| {
+        let ended = place.run(&format!("{line}{more}")).ok();
+        ended.record()
+    });
+    assert_eq!(
+        (&first["ok"], &first["skipped"]),
+        (&first["planned"], &0.into())
+    );
+    assert_eq!(
+        (&again["ok"], &again["skipped"]),
+        (&0.into(), &first["planned"])
+    );
+    assert_eq!(first["report"], "q/report.html");
+    assert!(
+        first["claims"]
+            .as_array()
+            .is_some_and(|claims| !claims.is_empty())
+    );
 }
 
 /// On a real device every number is handed out once, and the report does not name a limit.
