@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use adverb_degen::{DirectionCounts, Path, Router};
+use adverb_host::pin;
 use adverb_verbs::Impairment;
 use anyhow::{Context as _, Result, ensure};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
@@ -78,13 +79,15 @@ fn sockets(path: &Path) -> Result<[UdpSocket; 2]> {
     Ok([at(0, NEAR, FAR)?, at(1, FAR, NEAR)?])
 }
 
-/// Sends `packets` numbered datagrams back to back; returns how long after the first one each was sent, and how long after
-/// the first one it arrived. The receiving thread does not run while they are sent: there may be only two cores, for the
-/// sender and the router.
-fn burst(path: &Path, packets: u32) -> Result<Vec<[Duration; 2]>> {
+/// Sends datagrams back to back; returns how long after the first one of [`BURST`] each was sent, and how long after it it
+/// arrived. Those before, which find caches cold and the router asleep, do not count. The receiving thread sleeps until all
+/// have passed a router that holds them for `delay`: there may be only two cores, for the sender and the router, and the
+/// router's would pay for the wake-ups.
+fn burst(path: &Path, delay: Duration) -> Result<Vec<[Duration; 2]>> {
     let [near, far] = sockets(path)?;
     timestamp::turn_on(&far)?;
     thread::sleep(Duration::from_millis(20)); // the kernel turns it on a little later
+    let packets = COLD + BURST;
     let mut sent = Vec::with_capacity(packets as usize);
     let mut datagram = [0; BYTES];
     for n in 0..packets {
@@ -92,16 +95,18 @@ fn burst(path: &Path, packets: u32) -> Result<Vec<[Duration; 2]>> {
         sent.push(Instant::now());
         near.send(&datagram)?;
     }
+    thread::sleep(delay + DRAINED);
     let arrived = (0..packets).map(|_| {
         let at = timestamp::receive(&far, &mut datagram);
         let n = u32::from_be_bytes([0, 1, 2, 3].map(|i| datagram[i]));
         Ok((n as usize, at.context("a datagram did not arrive")?))
     });
     let arrived: Vec<_> = arrived.collect::<Result<_>>()?;
-    let (first, first_at) = arrived[0];
-    ensure!(first == 0, "datagram {first} arrived first");
-    let spacing = |(n, at): (usize, Duration)| [sent[n] - sent[0], at.saturating_sub(first_at)];
-    Ok(arrived.into_iter().map(spacing).collect())
+    let (first, first_at) = arrived[COLD as usize];
+    ensure!(first == COLD as usize, "datagram {first} arrived early");
+    let spacing =
+        |&(n, at): &(usize, Duration)| [sent[n] - sent[first], at.saturating_sub(first_at)];
+    Ok(arrived[first..].iter().map(spacing).collect())
 }
 
 /// Median error in percent of the spacing of a burst: of the time from the first datagram to each other one.
@@ -113,16 +118,31 @@ fn spacing_error(spacings: &[[Duration; 2]]) -> f64 {
 }
 
 const BURST: u32 = 1000;
+/// Datagrams before the burst.
+const COLD: u32 = 10;
+/// How long after its delay a burst has arrived.
+const DRAINED: Duration = Duration::from_millis(20);
 
 /// Error of the spacing of a burst of 1,000 datagrams behind a delay in percent, and with a router that holds each packet
-/// for the delay before it reads the next one.
-pub(crate) fn spacing(delay: Duration) -> Result<Option<Pair>> {
-    let Some((ours, _)) = behind(delayed(delay), |path| burst(path, BURST))? else {
-        return Ok(None);
+/// for the delay before it reads the next one. Sender and router have a core each.
+pub(crate) fn spacing(setting: &Setting, delay: Duration) -> Result<Option<Pair>> {
+    let [sender, router] = setting.cores;
+    let send = |path: &Path| {
+        pin(sender).context("cannot pin")?;
+        burst(path, delay)
     };
-    let path = path(MTU).context(NEEDS)?;
-    let naive = chained(&path, delay, || burst(&path, BURST))?;
-    Ok(Some((spacing_error(&ours), spacing_error(&naive))))
+    let measure = || {
+        // The threads of the routers inherit it.
+        pin(router).context("cannot pin")?;
+        let Some((ours, _)) = behind(delayed(delay), send)? else {
+            return Ok(None);
+        };
+        let path = path(MTU).context(NEEDS)?;
+        let naive = chained(&path, delay, || send(&path))?;
+        Ok(Some((spacing_error(&ours), spacing_error(&naive))))
+    };
+    let ended = thread::scope(|scope| scope.spawn(measure).join());
+    ended.expect("a measurement does not panic")
 }
 
 /// Calls `work` while another thread holds each packet from near to far for `delay`, one after the other.
