@@ -92,11 +92,16 @@ impl DegenArgs {
     /// Returns the addresses of both ends.
     ///
     /// # Errors
-    /// They are the same.
+    /// They are the same, or packets to one of them do not leave the other end.
     pub(crate) fn addresses(&self) -> Result<[Ipv4Addr; 2], Usage> {
         let [near, far] = self.addresses[..] else {
             unreachable!("clap takes two");
         };
+        if let Some(loopback) = [near, far].into_iter().find(Ipv4Addr::is_loopback) {
+            return Err(Usage(format!(
+                "--addresses: packets to {loopback} do not leave their host: use another range, such as 10.77.0.0/24"
+            )));
+        }
         match near == far {
             true => Err(Usage(format!(
                 "--addresses: both ends have the address {near}: give each one of its own"

@@ -183,12 +183,18 @@ pub(crate) fn command() -> clap::Command {
     })
 }
 
-/// Lets options take `-1` as a value, so that their own parser refuses it, instead of an error about an
-/// unknown option. Possible values are hidden because the help texts list them.
+/// Lets options take `-1`, and those with a unit `-1ms`, as a value, so that their own parser refuses it, instead of an
+/// error about an unknown option. Possible values are hidden because the help texts list them.
 fn with_usual_options(command: clap::Command) -> clap::Command {
-    let option = |arg: Arg| match arg.is_positional() || !arg.get_action().takes_values() {
-        true => arg,
-        false => arg.allow_negative_numbers(true).hide_possible_values(true),
+    let option = |arg: Arg| {
+        if arg.is_positional() || !arg.get_action().takes_values() {
+            return arg;
+        }
+        let name = arg.get_value_names().and_then(|names| names.first());
+        let has_unit = name.is_some_and(|name| ["TIME", "SHARE"].contains(&name.as_str()));
+        arg.allow_negative_numbers(true)
+            .allow_hyphen_values(has_unit)
+            .hide_possible_values(true)
     };
     let command = command.mut_args(option).mut_subcommands(with_usual_options);
     let has = |id| command.get_arguments().any(|arg| arg.get_id() == id);

@@ -253,7 +253,17 @@ fn what_cannot_be_is_refused_in_one_line() {
     let refused = |line: &str| place.run(line).refused(2).to_owned();
     assert_snapshot!(refused("degen"), @"error: <COMMAND>... is missing: see `adverb degen --help`");
     assert_snapshot!(refused("degen --delay 11s -- true"), @"error: --delay '11s': 11.0 s exceeds the longest delay, 10.0 s");
-    assert_snapshot!(refused("degen --delay=-1ms -- true"), @"error: --delay: invalid duration '-1ms': expected a number and a unit, such as 2s, 500ms, 20us or 100ns");
+    // It was an unknown argument '-1'.
+    let negative = "error: --delay: invalid duration '-1ms': expected a number and a unit, such as 2s, 500ms, 20us or 100ns";
+    for line in [
+        "degen --delay -1ms -- true",
+        "overlap --delay=-1ms",
+        "study --study wan --delay -1ms",
+    ] {
+        assert_eq!(refused(line), negative, "{line}");
+    }
+    // No packet passed the router.
+    assert_snapshot!(refused("degen --addresses 127.0.0.1 127.0.0.2 -- true"), @"error: --addresses: packets to 127.0.0.1 do not leave their host: use another range, such as 10.77.0.0/24");
     assert_snapshot!(refused("degen --rate 1Gbit --queue 0 -- true"), @"error: --queue: invalid count '0': expected a whole number from 1 to 1000000");
     assert_snapshot!(refused("degen --mtu 100 -- true"), @"error: --mtu: invalid count '100': expected a whole number from 576 to 65535");
     assert_snapshot!(refused("degen --addresses 10.0.0.1 10.0.0.1 -- true"), @"error: --addresses: both ends have the address 10.0.0.1: give each one of its own");
