@@ -52,7 +52,8 @@ pub(super) fn behind_degen<T>(
     let path = Path::make(&Ends::New, [NEAR, FAR], MTU)?;
     if usable_cores().len() < 3 {
         terminal::warn(
-            "the two ends and the router between them share fewer than three cores: short times include waits for a core",
+            "the two ends and the router between them share fewer than three cores: times include waits for a core, \
+             which take milliseconds while other programs run",
         );
     }
     let mut command = Command::new(env::current_exe()?);

@@ -354,7 +354,10 @@ fn map(records: &[&Record]) -> Table {
     let rows = cells.iter().map(|((device, delay, size), times)| {
         vec![
             device.clone(),
-            format::time(*delay as f64),
+            match delay {
+                0 => "none".to_owned(),
+                delay => format::time(*delay as f64),
+            },
             format::size(*size),
             fastest(times, ""),
             fastest(times, "prearranged"),
