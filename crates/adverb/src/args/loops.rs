@@ -117,6 +117,10 @@ pub(crate) struct LoopArgs {
     #[arg(long, value_name = "READ:WRITE")]
     pub(crate) worker_mix: Option<WorkerMix>,
 
+    /// Compute after each access of --workers: 35ns, 1us
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration)]
+    pub(crate) worker_think: Span,
+
     #[command(flatten)]
     pub(crate) load: LoadArgs,
 
@@ -180,6 +184,10 @@ pub(crate) struct LoadArgs {
     /// Node of the threads of --load [default: any]
     #[arg(long, value_name = "NODE")]
     pub(crate) numa_load: Option<NodeChoice>,
+
+    /// Node of the arrays of --load [default: each thread's own]
+    #[arg(long, value_name = "NODE")]
+    pub(crate) numa_load_memory: Option<NodeChoice>,
 }
 
 /// A switch.

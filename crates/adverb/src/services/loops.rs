@@ -5,7 +5,7 @@ use adverb_measure::JobCell;
 use adverb_patterns::{
     Job, LoopKind, LoopNodes, OneSidedLoop, ServerLoad, SlotLayout, independent,
 };
-use adverb_units::Bytes;
+use adverb_units::{Bytes, Span};
 use adverb_verbs::{CpuLoad, LoadWork, NodeChoice, Probability};
 use adverb_workload::HardwareChanges;
 use adverb_workload::pair::ATOMIC_SIZE;
@@ -146,9 +146,13 @@ fn server_load(args: &LoopArgs) -> Result<ServerLoad, Usage> {
     if args.workers == 0 && args.worker_mix.is_some() {
         return Err(without("--worker-mix", "--workers"));
     }
+    if args.workers == 0 && args.worker_think > Span::ZERO {
+        return Err(without("--worker-think", "--workers"));
+    }
     Ok(ServerLoad {
         workers: args.workers,
         worker_writes: args.worker_mix.map_or(HALF, WorkerMix::writes),
+        worker_think: args.worker_think,
         independent: independent_load(&args.load)?,
         flushes: args.flush,
     })
@@ -160,6 +164,7 @@ pub(super) fn independent_load(args: &LoadArgs) -> Result<Option<CpuLoad>, Usage
     for (given, flag) in [
         (args.load_size.is_some(), "--load-size"),
         (args.load_writes.is_some(), "--load-writes"),
+        (args.numa_load_memory.is_some(), "--numa-load-memory"),
     ] {
         if given && !is_there {
             return Err(without(flag, "--load"));
@@ -170,7 +175,8 @@ pub(super) fn independent_load(args: &LoadArgs) -> Result<Option<CpuLoad>, Usage
         args.load_size.unwrap_or(ARRAY),
         args.load_writes.unwrap_or(HALF),
     );
-    Ok(independent(args.load, array, node))
+    let memory = args.numa_load_memory.unwrap_or_default();
+    Ok(independent(args.load, array, (node, memory)))
 }
 
 /// Returns the refusal of an option without the threads that it is for.

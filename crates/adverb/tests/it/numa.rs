@@ -94,6 +94,9 @@ fn a_store_is_slower_under_load_on_its_node_and_records_where_it_is() {
     };
     let alone = rate("--numa-server nic");
     assert!(rate("--numa-server other") <= alone);
+    // The server's thread loads keys and values over the interconnect.
+    let apart = rate("--numa-server other --numa-memory nic");
+    assert!(apart < alone, "{apart} and {alone}");
     let bound = rate("--numa-server nic --load 48 --numa-load nic");
     let agnostic = rate("--numa-server nic --load 48");
     assert!(
@@ -106,6 +109,22 @@ fn a_store_is_slower_under_load_on_its_node_and_records_where_it_is() {
     let refused = |line: &str| Place::new().run(line).refused(2).to_owned();
     assert_snapshot!(refused("store --server 127.0.0.1:1 --load 1"), @"error: --load: the server at 127.0.0.1:1 is running, and is neither placed nor loaded from here; leave it out");
     assert_snapshot!(refused("store --numa-load nic"), @"error: --numa-load nic: there are no such threads; add --load N, or leave it out");
+}
+
+/// Data that threads of the NIC's node load from the other one cross in the direction of READs' data.
+#[test]
+fn arrays_of_a_load_are_placed_and_leave_reads_most_of_the_interconnect() {
+    let load = |array: &str| {
+        let load = format!("--load 48 --numa-load nic --numa-load-memory {array}");
+        record(&format!(
+            "open-loop --op read --size 64 --numa-memory other {load} {CX3}"
+        ))
+    };
+    let (near, far) = (load("nic"), load("other"));
+    assert_eq!(far["params"]["numa_load_memory"], "other");
+    let rate = |record| number(record, "/metrics/requests_per_s");
+    let ratio = rate(&far) / rate(&near);
+    assert!((0.98..=1.0).contains(&ratio), "{ratio}");
 }
 
 #[test]
@@ -121,6 +140,11 @@ fn nodes_and_threads_that_do_not_exist_are_refused_in_one_line() {
     assert_snapshot!(refused("open-loop --op read --numa-workers nic"), @"error: --numa-workers nic: there are no such threads; add --workers N, or leave it out");
     assert_snapshot!(refused("open-loop --op read --worker-mix 1:1"), @"error: --worker-mix is for --workers N; add it, or leave it out");
     assert_snapshot!(refused("open-loop --op read --workers 1 --worker-mix 0:0"), @"error: --worker-mix: invalid mix '0:0': expected parts READ:WRITE, such as 1:1 or 10:90");
+    assert_snapshot!(refused("open-loop --op read --worker-think 35ns"), @"error: --worker-think is for --workers N; add it, or leave it out");
+    assert_snapshot!(refused("open-loop --op read --numa-load-memory nic"), @"error: --numa-load-memory is for --load N; add it, or leave it out");
+    let array = refused("open-loop --op read --load 1 --numa-load-memory 99");
+    assert!(array.contains("NUMA node 99 does not exist"), "{array}");
+    assert_snapshot!(refused("open-loop --op read --load 1 --numa-load-memory 1 --device model:cx3"), @"error: server 2: NUMA node 1: the nodes of a model are nic and other");
     assert_snapshot!(refused("open-loop --op read --load-size 8K"), @"error: --load-size is for --load N; add it, or leave it out");
     assert_snapshot!(refused("open-loop --op read --ddio off"), @"error: --ddio: soft is not a model, and Adverb changes no real hardware; leave it out, or name a model with --device model:PRESET");
     assert_snapshot!(refused("open-loop --op read --size 12 --slots packed"), @"error: --size 12: packed slots have whole words of 8 B");

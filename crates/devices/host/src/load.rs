@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use adverb_units::Bytes;
+use adverb_units::{Bytes, Span};
+use adverb_verbs::random::Random;
 use adverb_verbs::{Access, CpuLoad, LoadTally, LoadWork, PlacementError, Probability, WordCount};
 
+use crate::computation::execute;
 use crate::memory::available_memory;
 use crate::numa;
 
@@ -34,23 +36,28 @@ pub(crate) fn under_load<R>(
     let mut threads = Vec::new();
     for load in loads {
         let node = numa::resolve(load.node, nic)?;
-        let work = Work::new(load.work, words)?;
-        threads.extend((0..load.threads).map(|_| (node, work)));
+        let (memory, think) = match load.work {
+            LoadWork::Independent { memory, .. } => (numa::resolve(memory, nic)?, Span::ZERO),
+            LoadWork::Buffer { think, .. } => (None, think),
+            _ => (None, Span::ZERO),
+        };
+        let work = (Work::new(load.work, words)?, think);
+        threads.extend((0..load.threads).map(|_| ((node, memory.or(node)), work)));
     }
     let stop = AtomicBool::new(false);
     let (placed, refusals) = mpsc::channel();
     thread::scope(|scope| {
         let mut started = Vec::new();
         let (count, mut failed) = (threads.len(), None);
-        for (number, (node, work)) in (1..).zip(threads) {
+        for (number, (nodes, (work, think))) in (1..).zip(threads) {
             let (stop, placed) = (&stop, placed.clone());
             let run = move || {
-                let bound = bind(node, usable);
+                let bound = bind(nodes, usable);
                 let is_bound = bound.is_ok();
                 // If nobody receives it, another thread has failed.
                 let _ = placed.send(bound);
                 match is_bound {
-                    true => work.run(number, stop),
+                    true => work.run((number, think), stop),
                     false => LoadTally::default(),
                 }
             };
@@ -91,14 +98,13 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Binds the calling thread, and what it allocates, to a node, or to none.
-fn bind(node: Option<u32>, usable: &[u32]) -> Result<(), PlacementError> {
-    let Some(node) = node else {
-        numa::unbind_thread(usable);
-        return Ok(());
-    };
-    numa::bind_thread(node, usable)?;
-    numa::bind_memory(node)
+/// Binds the calling thread, and what it allocates, each to a node or to none.
+fn bind((node, memory): (Option<u32>, Option<u32>), usable: &[u32]) -> Result<(), PlacementError> {
+    match node {
+        Some(node) => numa::bind_thread(node, usable)?,
+        None => numa::unbind_thread(usable),
+    }
+    memory.map_or(Ok(()), numa::bind_memory)
 }
 
 fn check(loads: &[CpuLoad], usable: &[u32]) -> Result<(), PlacementError> {
@@ -163,13 +169,14 @@ impl<'w> Work<'w> {
         };
         Ok(match work {
             LoadWork::Compute => Work::Compute,
-            LoadWork::Independent { bytes, writes } => Work::Independent {
+            LoadWork::Independent { bytes, writes, .. } => Work::Independent {
                 words: (bytes.get() / WORD).max(1),
                 writes,
             },
             LoadWork::Buffer {
                 bytes,
                 access: Access::Mixed { writes },
+                ..
             } => Work::Walk {
                 words: part(bytes)?,
                 writes,
@@ -177,10 +184,11 @@ impl<'w> Work<'w> {
             LoadWork::Buffer {
                 bytes,
                 access: Access::CompareSwap,
+                ..
             } => Work::CompareSwap {
                 words: part(bytes)?,
             },
-            LoadWork::Buffer { bytes, access } => Work::Add {
+            LoadWork::Buffer { bytes, access, .. } => Work::Add {
                 words: part(bytes)?,
                 is_atomic: access == Access::FetchAdd,
             },
@@ -195,11 +203,12 @@ impl<'w> Work<'w> {
         })
     }
 
-    /// Works until `stop`. A thread writes words whose bytes are all its `number`, so that a mixture of two writes is
-    /// seen as torn.
-    fn run(self, number: u64, stop: &AtomicBool) -> LoadTally {
+    /// Works until `stop`, and computes for `think` after each access. A thread writes words whose bytes are all its
+    /// `number`, so that a mixture of two writes is seen as torn.
+    fn run(self, (number, think): (u64, Span), stop: &AtomicBool) -> LoadTally {
+        let batch = if think > Span::ZERO { 1 } else { BATCH };
         let own = u64::from_ne_bytes([(number % 127 + 1) as u8; 8]);
-        let mut random = XorShift::new(number);
+        let mut random = Random::new(number);
         let mut tally = LoadTally::default();
         let mut array = match self {
             // Written, so that its pages are allocated here and now.
@@ -215,8 +224,8 @@ impl<'w> Work<'w> {
                 }
                 Work::Independent { words, writes } => {
                     for _ in 0..BATCH {
-                        let at = ((u128::from(random.next()) * u128::from(words)) >> 64) as usize;
-                        if writes.happens(random.next()) {
+                        let at = random.below(words) as usize;
+                        if writes.happens(random.bits()) {
                             array[at] = own;
                         } else {
                             std::hint::black_box(array[at]);
@@ -224,12 +233,12 @@ impl<'w> Work<'w> {
                     }
                 }
                 Work::Walk { words, writes } => {
-                    walk(words, &mut place, &mut tally.words, || {
-                        writes.happens(random.next()).then_some(own)
+                    walk(words, (&mut place, batch), &mut tally.words, || {
+                        writes.happens(random.bits()).then_some(own)
                     });
                 }
                 Work::CompareSwap { words } => {
-                    for _ in 0..BATCH {
+                    for _ in 0..batch {
                         place = (place + 1) % words.len() as u64;
                         let word = &words[place as usize];
                         let swap = |old| Some(if old == own { 0 } else { own });
@@ -238,7 +247,7 @@ impl<'w> Work<'w> {
                     }
                 }
                 Work::Add { words, is_atomic } => {
-                    for _ in 0..BATCH {
+                    for _ in 0..batch {
                         place = (place + 1) % words.len() as u64;
                         let word = &words[place as usize];
                         if is_atomic {
@@ -250,22 +259,25 @@ impl<'w> Work<'w> {
                 }
                 Work::Flush { words } => words.chunks((LINE / WORD) as usize).for_each(flush),
             }
-            tally.accesses += u64::from(BATCH);
+            tally.accesses += u64::from(batch);
+            if think > Span::ZERO {
+                execute(think);
+            }
         }
         tally
     }
 }
 
-/// Accesses the words of one byte after the other, and checks those that it reads.
+/// Accesses the words of `batch` bytes one after the other, and checks those that it reads.
 #[inline]
 fn walk(
     words: &[AtomicU64],
-    place: &mut u64,
+    (place, batch): (&mut u64, u32),
     count: &mut WordCount,
     mut writes: impl FnMut() -> Option<u64>,
 ) {
     let bytes = words.len() as u64 * WORD;
-    for _ in 0..BATCH {
+    for _ in 0..batch {
         let word = &words[(*place / WORD) as usize];
         match writes() {
             Some(own) => word.store(own, Ordering::Relaxed),
@@ -288,23 +300,6 @@ fn flush(line: &[AtomicU64]) {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn flush(_line: &[AtomicU64]) {}
-
-/// Marsaglia's xorshift generator: a few instructions a number.
-pub(crate) struct XorShift(u64);
-
-impl XorShift {
-    pub(crate) fn new(seed: u64) -> Self {
-        XorShift(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    #[inline]
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -329,6 +324,7 @@ mod tests {
             access: Access::Mixed {
                 writes: Probability::per_million(500_000),
             },
+            think: Span::ZERO,
         }
     }
 
@@ -342,6 +338,7 @@ mod tests {
                 LoadWork::Buffer {
                     bytes: Bytes::new(64),
                     access: Access::CompareSwap,
+                    think: Span::from_us(1),
                 },
             ),
             load(
@@ -355,6 +352,7 @@ mod tests {
                 LoadWork::Independent {
                     bytes: Bytes::kib(8),
                     writes: Probability::ZERO,
+                    memory: NodeChoice::Any,
                 },
             ),
         ];
@@ -375,6 +373,7 @@ mod tests {
         let work = LoadWork::Buffer {
             bytes: Bytes::new(8),
             access: Access::FetchAdd,
+            think: Span::ZERO,
         };
         let changed = || {
             while words[0].load(Ordering::Relaxed) == 0 {
@@ -404,7 +403,7 @@ mod tests {
         let words = words();
         words[3].store(0x0101_0101_0202_0202, Ordering::Relaxed);
         let (mut place, mut count) = (0, WordCount::default());
-        walk(&words, &mut place, &mut count, || None);
+        walk(&words, (&mut place, BATCH), &mut count, || None);
         let rounds = u64::from(BATCH) / 64;
         assert_eq!((count.checked, count.torn), (u64::from(BATCH), rounds * 8));
     }
@@ -426,12 +425,20 @@ mod tests {
         let huge = LoadWork::Independent {
             bytes: Bytes::mib(1 << 30),
             writes: Probability::ZERO,
+            memory: NodeChoice::Any,
         };
         assert!(refused(load(1, huge)).starts_with("arrays of "));
         let far = CpuLoad {
             node: NodeChoice::Number(99),
             ..load(1, mixed())
         };
-        assert!(refused(far).starts_with("NUMA node 99 does not exist"));
+        let far_array = LoadWork::Independent {
+            bytes: Bytes::kib(8),
+            writes: Probability::ZERO,
+            memory: NodeChoice::Number(99),
+        };
+        for far in [far, load(1, far_array)] {
+            assert!(refused(far).starts_with("NUMA node 99 does not exist"));
+        }
     }
 }

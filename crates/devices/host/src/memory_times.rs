@@ -5,8 +5,8 @@ use std::thread;
 
 use adverb_units::{Bytes, Span};
 use adverb_verbs::PlacementError;
+use adverb_verbs::random::Random;
 
-use crate::load::XorShift;
 use crate::memory::available_memory;
 use crate::socket::Socket;
 use crate::{clock, numa, pin, usable_cores};
@@ -143,10 +143,10 @@ fn times(bytes: Bytes) -> (f64, f64) {
 
 /// Returns lines that contain the number of the next line. They form one cycle in random order (Sattolo's algorithm).
 fn chain(lines: usize) -> Vec<Line> {
-    let mut random = XorShift::new(lines as u64);
+    let mut random = Random::new(lines as u64);
     let mut chain: Vec<Line> = (0..lines as u64).map(|line| [line; 8]).collect();
     for last in (1..lines).rev() {
-        let other = ((u128::from(random.next()) * last as u128) >> 64) as usize;
+        let other = random.below(last as u64) as usize;
         chain.swap(last, other);
     }
     chain

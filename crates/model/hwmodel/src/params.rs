@@ -160,6 +160,13 @@ macro_rules! params {
     };
 }
 
+impl MemoryParams {
+    /// Moving a line that another core has modified, while no other one wants it.
+    pub(crate) fn hand_over(&self) -> Span {
+        self.llc_ns + self.line_transfer_ns
+    }
+}
+
 params! {
     /// The host's processors.
     cpu: CpuParams {
@@ -225,6 +232,10 @@ params! {
         dma_dram_extra_ns: Span = 0.0..=10000.0;
         /// Additional time of a DMA access to the other socket's memory.
         dma_numa_extra_ns: Span = 0.0..=10000.0;
+        /// Additional time of a core's load from the other socket.
+        numa_extra_ns: Span = 0.0..=10000.0;
+        /// Time for which a line occupies the interconnect between the sockets, in one direction.
+        interconnect_line_ns: Span = 0.01..=1000.0;
         /// Transferring a contended line between cores, or between a core and the NIC.
         line_transfer_ns: Span = 0.0..=10000.0;
         /// Size of the last-level cache of a socket.

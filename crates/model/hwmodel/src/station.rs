@@ -11,6 +11,7 @@ use adverb_verbs::{
 };
 
 use crate::host::cores::CoreTimes;
+use crate::host::interconnect::Crossing;
 use crate::host::root::Taken;
 use crate::ids::MachineId;
 use crate::objects::{ModelChannel, ModelContext, ModelCq, ModelMr};
@@ -47,6 +48,8 @@ pub struct ModelStation<'y> {
     system: Cell<Span>,
     /// The memory bandwidth that DMA had used at the role's last load from memory.
     taken: Cell<Taken>,
+    /// The direction in which its loads cross, if its thread is not on the node of its memory.
+    crossing: Cell<Option<Crossing>>,
 }
 
 impl<'y> ModelStation<'y> {
@@ -67,6 +70,7 @@ impl<'y> ModelStation<'y> {
             idle: Cell::default(),
             system: Cell::default(),
             taken: Cell::default(),
+            crossing: Cell::default(),
         }
     }
 
@@ -155,25 +159,55 @@ impl<'y> ModelStation<'y> {
     fn see(&self) {
         self.busy(
             StepKind::See,
-            self.cpu.poll_empty_ns / 2 + self.core.fresh_line,
+            self.cpu.poll_empty_ns / 2 + self.fresh_line(),
         );
     }
 
-    /// How much longer loads from memory take because of other accesses: of the load, and of concurrent DMA.
-    fn stalls(&self, work: Work) -> Span {
-        let Work::Load {
-            lines,
-            from: Level::Memory,
-        } = work
-        else {
+    /// As [`ModelStation::see`], for a completion: if another thread polls, this one gets the lines back that both write.
+    fn see_in(&self, cq: &ModelCq) {
+        let machine = self.context.machine();
+        let hand_over = self.role.with(|fabric, _| {
+            let is_apart = fabric.cqs[cq.number].poller.is_some();
+            is_apart.then(|| fabric.machines[machine].preset.params.memory.hand_over())
+        });
+        match hand_over {
+            Some(span) => self.busy(StepKind::See, span),
+            None => self.see(),
+        }
+    }
+
+    /// Loading a line that the NIC has just written.
+    fn fresh_line(&self) -> Span {
+        self.core.fresh_line + self.hop()
+    }
+
+    /// Additional time of loading a line if the thread is not on the node of its memory.
+    fn hop(&self) -> Span {
+        let Some(crossing) = self.crossing.get() else {
             return Span::ZERO;
         };
+        let machine = self.context.machine();
+        let root = |fabric: &mut Fabric| fabric.machines[machine].root.queueing_to_cross(crossing);
+        self.core.hop() + self.role.with(|fabric, _| root(fabric))
+    }
+
+    /// How much longer loads take because their memory is on the other node, and because of other accesses: of the load,
+    /// and of concurrent DMA.
+    fn stalls(&self, work: Work) -> Span {
+        let Work::Load { lines, from } = work else {
+            return Span::ZERO;
+        };
+        let at_a_time = u64::from(lines.div_ceil(self.cpu.line_fills));
+        let crossing = self.hop() * at_a_time;
+        if from == Level::Cache {
+            return crossing;
+        }
         let machine = self.context.machine();
         let (queueing, is_apart) = self.role.with(|fabric, _| {
             let root = &fabric.machines[machine].root;
             (root.queueing(), root.allocates())
         });
-        let queueing = queueing * u64::from(lines.div_ceil(self.cpu.line_fills));
+        let queueing = queueing * at_a_time + crossing;
         if is_apart {
             return queueing;
         }
@@ -251,7 +285,7 @@ impl Station for ModelStation<'_> {
                 Some(at) if at <= now => return Ok(cq.poll(into)?),
                 Some(at) if deadline.is_none_or(|deadline| at <= deadline) => {
                     self.role.wait_until(at);
-                    self.see();
+                    self.see_in(cq);
                 }
                 _ => {
                     if self.role.with(|f, _| f.cqs[cq.number].is_overrun()) {
@@ -261,7 +295,7 @@ impl Station for ModelStation<'_> {
                         let what = "completion";
                         return Err(WaitError::TimedOut { what, timeout });
                     }
-                    self.see();
+                    self.see_in(cq);
                 }
             }
         }
@@ -279,7 +313,7 @@ impl Station for ModelStation<'_> {
         self.role.sync();
         if mr.load(offset)? == value {
             // The NIC's write invalidated the line in the core's caches.
-            self.busy(StepKind::See, self.core.fresh_line);
+            self.busy(StepKind::See, self.fresh_line());
         }
         while mr.load(offset)? != value {
             if self.wait(StepKind::Poll, changed, deadline) == Wake::Deadline {
@@ -390,7 +424,18 @@ impl Station for ModelStation<'_> {
 
     /// The cluster was made with the placement of each machine's buffers.
     fn bind(&self, numa: NumaPlacement) -> Result<(), PlacementError> {
-        [numa.threads, numa.memory].into_iter().try_for_each(named)
+        [numa.threads, numa.memory]
+            .into_iter()
+            .try_for_each(named)?;
+        let other = NodeChoice::Other;
+        let is_apart =
+            numa.threads != NodeChoice::Any && (numa.threads == other) != (numa.memory == other);
+        self.crossing
+            .set(is_apart.then_some(match numa.threads == other {
+                true => Crossing::FromNic,
+                false => Crossing::ToNic,
+            }));
+        Ok(())
     }
 
     fn under_load<R>(
@@ -402,6 +447,9 @@ impl Station for ModelStation<'_> {
         let cpus = self.cpu.cores * self.cpu.threads_per_core;
         for load in loads {
             named(load.node)?;
+            if let LoadWork::Independent { memory, .. } = load.work {
+                named(memory)?;
+            }
             let nodes = if load.node == NodeChoice::Any { 2 } else { 1 };
             let (threads, most) = (load.threads, nodes * cpus);
             if threads > most && matches!(load.work, LoadWork::Buffer { .. }) {
@@ -416,7 +464,11 @@ impl Station for ModelStation<'_> {
         let pace = self.role.with(|fabric, events| {
             let now = events.now();
             let machine = &mut fabric.machines[machine];
-            loads.iter().for_each(|load| machine.load(load, now));
+            // Workers last: how far their lines are depends on what crosses between the sockets.
+            let is_worker = |load: &&CpuLoad| matches!(load.work, LoadWork::Buffer { .. });
+            let (workers, others): (Vec<_>, Vec<_>) = loads.iter().partition(is_worker);
+            let all = others.into_iter().chain(workers);
+            all.for_each(|load| machine.load(load, now));
             machine.pace(self.place)
         });
         // The threads take turns with this role.

@@ -36,6 +36,7 @@ pub mod path;
 pub mod priority;
 pub mod probability;
 pub mod qp;
+pub mod random;
 pub mod rate;
 pub mod rules;
 pub mod srq;

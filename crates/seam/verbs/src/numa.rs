@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use adverb_units::Bytes;
+use adverb_units::{Bytes, Span};
 use serde::{Deserialize, Serialize};
 
 use crate::probability::Probability;
@@ -106,6 +106,8 @@ pub enum LoadWork {
         bytes: Bytes,
         /// Share of writes.
         writes: Probability,
+        /// Node of the array: by default the thread's own.
+        memory: NodeChoice,
     },
     /// It walks through the beginning of a memory region that peers access, byte by byte.
     Buffer {
@@ -113,6 +115,8 @@ pub enum LoadWork {
         bytes: Bytes,
         /// What it does at each place.
         access: Access,
+        /// Time for which it computes after each access.
+        think: Span,
     },
     /// It flushes the lines at the beginning of that region from the caches, again and again.
     Flush {

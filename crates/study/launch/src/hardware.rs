@@ -194,6 +194,9 @@ impl Hardware {
         if changes.one_context {
             cluster.share_contexts();
         }
+        if changes.polls_apart {
+            cluster.poll_apart();
+        }
         cluster
     }
 

@@ -76,6 +76,8 @@ pub struct ServerLoad {
     pub workers: u32,
     /// Share of writes among their accesses.
     pub worker_writes: Probability,
+    /// Time for which they compute after each access.
+    pub worker_think: Span,
     /// Threads that access arrays of their own ([`crate::independent`]).
     pub independent: Option<CpuLoad>,
     /// A thread flushes the lines that clients access from the caches.
@@ -121,6 +123,7 @@ impl OneSidedLoop {
             server_load: ServerLoad {
                 workers: 0,
                 worker_writes: Probability::ZERO,
+                worker_think: Span::ZERO,
                 independent: None,
                 flushes: false,
             },
@@ -152,7 +155,11 @@ impl OneSidedLoop {
             writes: load.worker_writes,
         };
         let flush = LoadWork::Flush { bytes };
-        let work = LoadWork::Buffer { bytes, access };
+        let work = LoadWork::Buffer {
+            bytes,
+            access,
+            think: load.worker_think,
+        };
         let all = [(u32::from(load.flushes), flush), (load.workers, work)];
         let all = all.into_iter().filter(|(threads, _)| *threads > 0);
         let all = all.map(|(threads, work)| CpuLoad {
@@ -243,6 +250,12 @@ impl OneSidedLoop {
         let has_workers = server.workers > 0;
         add(has_workers, "workers", server.workers.into());
         add(has_workers, "worker_writes", json!(server.worker_writes));
+        let think = server.worker_think;
+        add(
+            think > Span::ZERO,
+            "worker_think_ns",
+            think.as_ns_f64().into(),
+        );
         add(server.flushes, "flush", true.into());
         let hardware = self.hardware;
         add(hardware.without_ddio, "ddio", "off".into());
@@ -251,6 +264,7 @@ impl OneSidedLoop {
         let fewer = hardware.fewer_switches;
         add(fewer > 0, "fewer_switches", fewer.into());
         add(hardware.one_context, "one_context", true.into());
+        add(hardware.polls_apart, "polls_apart", true.into());
         (name, params)
     }
 }
@@ -284,7 +298,7 @@ mod tests {
         assert_eq!(server(&all), Part::Serve);
         all.server_load.workers = 4;
         let array = (Bytes::mib(1), Probability::ZERO);
-        all.server_load.independent = independent(2, array, NodeChoice::Any);
+        all.server_load.independent = independent(2, array, Default::default());
         let Part::Work(loads) = server(&all) else {
             panic!("threads run");
         };

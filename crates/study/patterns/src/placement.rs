@@ -4,13 +4,18 @@ use adverb_units::Bytes;
 use adverb_verbs::{CpuLoad, LoadWork, NodeChoice, Probability};
 use serde_json::{Value, json};
 
-/// Returns a load of threads that access arrays of `bytes` of their own at random; `None` for no threads.
+/// Returns a load of threads on `node` that access arrays of `bytes` of their own, on `memory`, at random; `None` for no
+/// threads.
 pub fn independent(
     threads: u32,
     (bytes, writes): (Bytes, Probability),
-    node: NodeChoice,
+    (node, memory): (NodeChoice, NodeChoice),
 ) -> Option<CpuLoad> {
-    let work = LoadWork::Independent { bytes, writes };
+    let work = LoadWork::Independent {
+        bytes,
+        writes,
+        memory,
+    };
     (threads > 0).then_some(CpuLoad {
         threads,
         node,
@@ -32,7 +37,13 @@ pub(crate) fn add_load(params: &mut Value, load: Option<CpuLoad>) {
     let Some(load) = load else { return };
     add_nodes(params, [("numa_load", load.node)]);
     params["load_threads"] = load.threads.into();
-    if let LoadWork::Independent { bytes, writes } = load.work {
+    if let LoadWork::Independent {
+        bytes,
+        writes,
+        memory,
+    } = load.work
+    {
+        add_nodes(params, [("numa_load_memory", memory)]);
         params["load_bytes"] = json!(bytes);
         params["load_writes"] = json!(writes);
     }

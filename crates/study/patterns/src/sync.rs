@@ -4,7 +4,7 @@
 //! several ways. All of them add 1, so that the word's last value shows how many updates took effect.
 
 use adverb_results::Word;
-use adverb_units::Bytes;
+use adverb_units::{Bytes, Span};
 use adverb_verbs::{Access, CpuLoad, LoadWork, NodeChoice, PathOptions, QpType};
 use adverb_workload::pattern::{
     Limits, Load, Member, Opcode, Part, Pattern, Places, Tally, Timing,
@@ -97,6 +97,7 @@ impl SharedWord {
             work: LoadWork::Buffer {
                 bytes: WORD,
                 access,
+                think: Span::ZERO,
             },
         });
         let loopback = match self.local {

@@ -16,11 +16,11 @@ pub mod pattern;
 mod payload;
 mod polled;
 mod program;
-pub mod random;
 pub mod reap;
 mod sample;
 pub mod streams;
 pub mod wiring;
 
+pub use adverb_verbs::random;
 pub use program::{Cause, HardwareChanges, Program, Role, RoleError, RoleLoad};
 pub use sample::Ticker;

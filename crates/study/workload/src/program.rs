@@ -98,6 +98,8 @@ pub struct HardwareChanges {
     pub fewer_switches: u32,
     /// The roles of a machine are threads of one process, which opens the NIC once.
     pub one_context: bool,
+    /// A thread of its own polls each completion queue.
+    pub polls_apart: bool,
 }
 
 /// A role of a program.

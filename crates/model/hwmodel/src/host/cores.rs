@@ -30,6 +30,11 @@ impl CoreTimes {
         }
     }
 
+    /// Additional time of loading a line from the other socket.
+    pub(crate) fn hop(&self) -> Span {
+        self.memory.numa_extra_ns
+    }
+
     /// Returns the cost of work that involves no other core.
     pub(crate) fn time(&self, work: Work) -> Span {
         match work {

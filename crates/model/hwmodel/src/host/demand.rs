@@ -1,4 +1,5 @@
-//! What threads with arrays of their own take of a socket: its last-level cache, and bandwidth of its memory.
+//! What threads with arrays of their own take of a socket: its last-level cache, bandwidth of memory, and bandwidth between
+//! the sockets if the arrays are on the other one.
 //!
 //! Each access is to a random word: a line of the array from memory unless the cache holds it, later the same line
 //! back to memory if it was written, and a page walk before it, because arrays that exceed the cache exceed the TLB,
@@ -20,6 +21,19 @@ pub(crate) struct Demand {
     in_flight: u32,
     /// Time for which each occupies the memory bus.
     each: Span,
+    /// Time for which each occupies the interconnect between the sockets.
+    crossing: Span,
+}
+
+/// What accesses in flight use.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Used {
+    /// How long another access waits for the memory bus on average,
+    pub(crate) bus: Span,
+    /// and for the interconnect.
+    pub(crate) crossing: Span,
+    /// Share of the interconnect's time.
+    pub(crate) share: f64,
 }
 
 impl Demand {
@@ -44,21 +58,45 @@ impl Demand {
         Some(Demand {
             in_flight: in_flight.round() as u32,
             each: ns(p.memory.line_ns.as_ns_f64() * (lines + writes.get())),
+            crossing: Span::ZERO,
         })
     }
 
-    /// Returns how long another access to memory waits on average, if each access of the load takes `idle` in idle
-    /// memory.
-    ///
-    /// Mean value analysis of a closed system (Reiser and Lavenberg, 1980): the accesses in flight queue for the bus.
-    pub(crate) fn wait(self, idle: Span) -> Span {
-        let each = self.each.as_ns_f64();
-        let mut queued = 0.0;
-        for n in 1..=self.in_flight {
-            let at_bus = each * (1.0 + queued);
-            queued = f64::from(n) * at_bus / (idle.as_ns_f64() + at_bus);
+    /// Returns the demand of at most `in_flight` lines that only cross.
+    pub(crate) fn crossing(in_flight: u32, line: Span) -> Self {
+        Demand {
+            in_flight,
+            each: Span::ZERO,
+            crossing: line,
         }
-        ns(each * queued)
+    }
+
+    /// The arrays are on the other socket: each line crosses.
+    pub(crate) fn across(self, line: Span) -> Self {
+        Demand {
+            crossing: line,
+            ..self
+        }
+    }
+
+    /// Returns what the accesses use if each takes `idle` without waiting.
+    ///
+    /// Mean value analysis of a closed system (Reiser and Lavenberg, 1980): the accesses in flight queue for the bus, then
+    /// for the interconnect.
+    pub(crate) fn used(self, idle: Span) -> Used {
+        let (each, crossing) = (self.each.as_ns_f64(), self.crossing.as_ns_f64());
+        let (mut rate, mut at_bus, mut between) = (0.0, 0.0, 0.0);
+        for n in 1..=self.in_flight {
+            let bus = each * (1.0 + at_bus);
+            let link = crossing * (1.0 + between);
+            rate = f64::from(n) / (idle.as_ns_f64() + bus + link);
+            (at_bus, between) = (rate * bus, rate * link);
+        }
+        Used {
+            bus: ns(each * at_bus),
+            crossing: ns(crossing * between),
+            share: rate * crossing,
+        }
     }
 }
 
@@ -105,11 +143,12 @@ mod tests {
         let idle = Span::from_ns(85);
         let waits: Vec<Span> = [1, 10, 50, 200, 1000]
             .map(|in_flight| {
-                Demand {
+                let demand = Demand {
                     in_flight,
                     each: Span::from_ns(1),
-                }
-                .wait(idle)
+                    crossing: Span::ZERO,
+                };
+                demand.used(idle).bus
             })
             .into();
         assert!(waits.is_sorted(), "{waits:?}");
@@ -120,5 +159,23 @@ mod tests {
         // All accesses but those on their way queue for the bus, 1 ns each.
         let full = waits[4].as_ns_f64();
         assert!((full - 915.0).abs() < 2.0, "{full}");
+    }
+
+    #[test]
+    fn arrays_on_the_other_socket_use_the_slower_of_bus_and_interconnect() {
+        let line = Span::from_ns(4);
+        let near = demand(24, Bytes::mib(64)).unwrap();
+        let far = near.across(line);
+        let idle = Span::from_ns(85);
+        let (near, far) = (near.used(idle), far.used(idle));
+        assert_eq!((near.crossing, near.share), (Span::ZERO, 0.0));
+        assert!(far.bus < near.bus, "fewer accesses at a time reach the bus");
+        assert!(far.crossing > Span::ZERO && far.share < 1.0, "{far:?}");
+        let alone = Demand::crossing(1, line).used(idle);
+        let expected = line.as_ns_f64() * alone.share;
+        assert!(
+            (alone.crossing.as_ns_f64() - expected).abs() < 0.001,
+            "{alone:?}"
+        );
     }
 }

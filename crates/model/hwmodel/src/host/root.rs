@@ -6,10 +6,11 @@ use adverb_verbs::{Access, CpuLoad, LoadWork, NodeChoice};
 
 use crate::host::contention::{Contention, Core, LineTimes, Walk};
 use crate::host::demand::Demand;
-use crate::host::llc::{Found, Line, Llc};
+use crate::host::interconnect::{Crossing, Interconnect};
 use crate::host::memory::Range;
 use crate::host::pcie::LINE;
 use crate::host::placement::Placement;
+use crate::host::share::{Filling, Share};
 use crate::params::Params;
 use crate::rate::ns;
 
@@ -34,60 +35,6 @@ pub(crate) struct Taken {
     time: Span,
 }
 
-/// Address bits of a line within its region, enough for 64 GiB.
-const REGION_LINES_LOG2: u32 = 30;
-
-/// The lines of buffers in memory that the NIC's writes have brought into the ways for devices.
-#[derive(Debug)]
-struct Share {
-    llc: Llc,
-    /// Fetching a line from memory, or writing it back.
-    memory: Span,
-}
-
-/// The cost of a write into the share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Filling {
-    /// Time until the lines are filled.
-    wait: Span,
-    /// Lines that were read from memory, or written back.
-    in_memory: u64,
-}
-
-impl Share {
-    fn lines(range: Range) -> impl Iterator<Item = (Line, bool)> {
-        let (begin, end) = (range.offset as u64, (range.offset + range.length) as u64);
-        let region = u64::from(range.region) << REGION_LINES_LOG2;
-        (begin / LINE..end.div_ceil(LINE)).map(move |number| {
-            let is_whole = begin <= number * LINE && (number + 1) * LINE <= end;
-            (Line(region | number), is_whole)
-        })
-    }
-
-    /// The NIC writes a range. A filled line waits until a dirty one is written back, and until the rest of
-    /// a partly written line is fetched; all lines of the range do so concurrently.
-    fn write(&mut self, range: Range) -> Filling {
-        let mut filling = Filling::default();
-        for (line, is_whole) in Share::lines(range) {
-            let written_back = match self.llc.dma_write(line) {
-                Found::Filled => 0,
-                Found::FilledOverDirty => 1,
-                Found::Hit | Found::Absent => continue,
-            };
-            let needed = written_back + u64::from(!is_whole);
-            filling.in_memory += needed;
-            if needed > 0 {
-                filling.wait = self.memory;
-            }
-        }
-        filling
-    }
-
-    fn holds(&self, range: Range) -> bool {
-        Share::lines(range).all(|(line, _)| self.llc.holds(line))
-    }
-}
-
 /// A machine's root port, and the lines that it and the cores contend for.
 #[derive(Debug)]
 pub(crate) struct Root {
@@ -106,6 +53,7 @@ pub(crate) struct Root {
     seed: u64,
     /// How long an access to memory waits for accesses of the load.
     queueing: Span,
+    interconnect: Interconnect,
 }
 
 impl Root {
@@ -131,6 +79,7 @@ impl Root {
             contention: Contention::new(times, stream("load")),
             seed: stream("ddio").bits(),
             queueing: Span::ZERO,
+            interconnect: Interconnect::new(p.memory.interconnect_line_ns),
         };
         if placement.is_memory() {
             root.evict(p);
@@ -142,10 +91,7 @@ impl Root {
     pub(crate) fn evict(&mut self, p: &Params) {
         if !self.is_cold {
             self.is_cold = true;
-            self.share = self.allocates().then(|| Share {
-                llc: Llc::of_devices(&p.memory, self.seed),
-                memory: p.memory.dma_dram_extra_ns,
-            });
+            self.share = (self.allocates()).then(|| Share::new(&p.memory, self.seed));
         }
     }
 
@@ -154,54 +100,115 @@ impl Root {
         self.queueing
     }
 
+    /// Returns how long a line waits to cross between the sockets.
+    pub(crate) fn queueing_to_cross(&self, crossing: Crossing) -> Span {
+        self.interconnect.queueing(crossing)
+    }
+
     /// Whether the NIC writes to the last-level cache (DDIO).
     pub(crate) fn allocates(&self) -> bool {
         self.flow == Flow::Allocate
     }
 
-    /// Starts the threads of a load; `near` of them are on the buffers' socket. Only as many as there are CPUs run at a
-    /// time.
-    pub(crate) fn load(&mut self, load: &CpuLoad, near: u32, p: &Params, now: Time) {
+    /// Whether a node is the buffers' one.
+    fn is_near(&self, node: NodeChoice) -> bool {
+        (node == NodeChoice::Other) == self.is_remote
+    }
+
+    /// Starts the threads of a load, of which only as many as there are CPUs run at a time. Returns how many are on the
+    /// buffers' socket: threads on any node are on both in turn.
+    pub(crate) fn load(&mut self, load: &CpuLoad, p: &Params, now: Time) -> u32 {
+        let near = match load.node {
+            NodeChoice::Any | NodeChoice::Number(_) => load.threads.div_ceil(2),
+            node if self.is_near(node) => load.threads,
+            _ => 0,
+        };
         match load.work {
             LoadWork::Compute => {}
-            LoadWork::Buffer { bytes, access } => self.walk(load, (bytes.get(), access), p, now),
+            LoadWork::Buffer {
+                bytes,
+                access,
+                think,
+            } => {
+                let walk = Walk {
+                    bytes: bytes.get(),
+                    access,
+                    each: match access {
+                        Access::Mixed { .. } | Access::Increment => p.cpu.access_ns,
+                        Access::CompareSwap | Access::FetchAdd => p.cpu.atomic_ns,
+                    },
+                    think,
+                };
+                self.walk((load, near), walk, p, now);
+            }
             // What is flushed again and again is in memory whenever the NIC accesses it.
             LoadWork::Flush { .. } => self.evict(p),
-            LoadWork::Independent { bytes, writes } => {
-                if let Some(demand) = Demand::of(near, bytes, writes, p) {
-                    // READs do not allocate, so a line that is only read is never cached again.
-                    self.evict(p);
-                    self.queueing += demand.wait(p.memory.dram_ns);
+            LoadWork::Independent {
+                bytes,
+                writes,
+                memory,
+            } => {
+                for (threads, is_near) in [(near, true), (load.threads - near, false)] {
+                    if let Some(demand) = Demand::of(threads, bytes, writes, p) {
+                        self.compete(demand, (is_near, memory), p);
+                    }
                 }
             }
         }
+        near
     }
 
-    /// Starts threads that walk through a buffer.
-    fn walk(&mut self, load: &CpuLoad, (bytes, access): (u64, Access), p: &Params, now: Time) {
+    /// Threads of one socket compete for its cache, and for the memory that their arrays are in.
+    fn compete(&mut self, demand: Demand, (is_near, memory): (bool, NodeChoice), p: &Params) {
+        if is_near {
+            // READs do not allocate, so a line that is only read is never cached again.
+            self.evict(p);
+        }
+        let is_array_near = match memory {
+            NodeChoice::Any | NodeChoice::Number(_) => is_near,
+            node => self.is_near(node),
+        };
+        let used = if is_array_near == is_near {
+            demand.used(p.memory.dram_ns)
+        } else {
+            let crossing = match is_near == self.is_remote {
+                true => Crossing::FromNic,
+                false => Crossing::ToNic,
+            };
+            let demand = demand.across(self.interconnect.line());
+            let used = demand.used(p.memory.dram_ns + p.memory.numa_extra_ns);
+            self.interconnect.load(crossing, used);
+            used
+        };
+        if is_array_near {
+            self.queueing += used.bus;
+        }
+    }
+
+    /// Starts threads that walk through a buffer, `near` of them on its socket.
+    fn walk(&mut self, (load, near): (&CpuLoad, u32), walk: Walk, p: &Params, now: Time) {
         let cores = p.cpu.cores;
         let cpus = cores * p.cpu.threads_per_core;
         let nodes = if load.node == NodeChoice::Any { 2 } else { 1 };
         let transfer = p.memory.line_transfer_ns;
-        let across = transfer + p.memory.dma_numa_extra_ns;
-        let is_near = |thread: u32| match load.node {
-            NodeChoice::Nic => !self.is_remote,
-            NodeChoice::Other => self.is_remote,
-            NodeChoice::Any | NodeChoice::Number(_) => thread.is_multiple_of(2),
-        };
+        let [to_nic, from_nic] =
+            [Crossing::ToNic, Crossing::FromNic].map(|way| self.interconnect.queueing(way));
+        let across = transfer + p.memory.dma_numa_extra_ns + to_nic.max(from_nic);
+        // Lines move in both directions.
+        let crossing = (load.threads - near).min(walk.bytes.div_ceil(LINE) as u32);
+        let used = Demand::crossing(crossing, self.interconnect.line()).used(across);
+        self.interconnect.load(Crossing::ToNic, used);
+        self.interconnect.load(Crossing::FromNic, used);
         let threads = (0..load.threads.min(nodes * cpus)).map(|thread| {
             let core = Core(thread % (nodes * cores));
-            let transfer = if is_near(thread) { transfer } else { across };
+            let is_near = if nodes == 1 {
+                near > 0
+            } else {
+                thread.is_multiple_of(2)
+            };
+            let transfer = if is_near { transfer } else { across };
             (core, transfer)
         });
-        let walk = Walk {
-            bytes,
-            access,
-            each: match access {
-                Access::Mixed { .. } | Access::Increment => p.cpu.access_ns,
-                Access::CompareSwap | Access::FetchAdd => p.cpu.atomic_ns,
-            },
-        };
         self.contention.begin(walk, threads, now);
     }
 
@@ -233,10 +240,27 @@ impl Root {
         ns(self.line.as_ns_f64() / 2.0 * share / (1.0 - share))
     }
 
+    /// The NIC reads `bytes` of the buffers' socket; returns how long they wait to cross.
+    pub(crate) fn cross(&mut self, bytes: u64, at: Time) -> Span {
+        if !self.is_remote {
+            return Span::ZERO;
+        }
+        let behind = self.interconnect.carry(Crossing::ToNic, bytes, at);
+        behind + self.interconnect.queueing(Crossing::ToNic)
+    }
+
     /// The NIC writes a range; returns how long until it has all lines.
     ///
     /// Writes to the other socket are posted, so they wait only for each other.
     pub(crate) fn write(&mut self, range: Range, at: Time) -> Span {
+        let behind = match self.is_remote {
+            true => (self.interconnect).carry(Crossing::FromNic, range.length as u64, at),
+            false => Span::ZERO,
+        };
+        behind + self.take(range, at + behind)
+    }
+
+    fn take(&mut self, range: Range, at: Time) -> Span {
         let is_contested = self.contention.concerns(range);
         match self.flow {
             Flow::Allocate if is_contested => self.contention.allocate(range, at) - at,
@@ -263,8 +287,9 @@ impl Root {
             && !self.share.as_ref().is_some_and(is_kept)
     }
 
-    /// The NIC reads a range; returns how much longer that takes because of contention.
+    /// The NIC reads a range; returns how much longer that takes because of contention, for lines or between the sockets.
     pub(crate) fn read(&mut self, range: Range, at: Time) -> Span {
+        let crossing = self.cross(range.length as u64, at);
         let end = match self.contention.concerns(range) {
             true if self.is_remote => self.contention.read_across(range, at),
             true => self.contention.read(range, at),
@@ -272,7 +297,7 @@ impl Root {
             false if self.flow == Flow::Bypass => self.contention.read(range, at),
             false => at,
         };
-        end - at
+        end - at + crossing
     }
 }
 
@@ -312,7 +337,11 @@ mod tests {
             length: 8,
             ..lines(100, 1)
         };
-        let rest = cold.share.as_ref().unwrap().memory;
+        let rest = Preset::built_in("cx3")
+            .unwrap()
+            .params
+            .memory
+            .dma_dram_extra_ns;
         assert_eq!(
             cold.write(part, Time::ZERO),
             rest,

@@ -4,7 +4,7 @@ pub(crate) mod stages;
 
 use adverb_sim::{Clock, Pace, Seed};
 use adverb_units::{Span, Time};
-use adverb_verbs::{CpuLoad, DeviceCaps, Gid, Lid, NodeChoice, Operation, PathMtu};
+use adverb_verbs::{CpuLoad, DeviceCaps, Gid, Lid, Operation, PathMtu};
 
 use crate::host::cores::Words;
 use crate::host::memory::{Memory, Range};
@@ -86,6 +86,8 @@ pub(crate) struct Machine {
     pub(crate) registers: Vec<Registers>,
     /// Whether its roles are threads of a process that opens the NIC once.
     pub(crate) has_one_context: bool,
+    /// Whether a thread of its own polls each completion queue.
+    pub(crate) has_pollers: bool,
     /// Records steps of the CPU, the NIC and the port; PCIe has its own tracer.
     pub(crate) trace: Tracer,
 }
@@ -127,6 +129,7 @@ impl Machine {
             protection_domains: 0,
             registers: Vec::new(),
             has_one_context: false,
+            has_pollers: false,
             trace: Tracer::default(),
             preset,
         }
@@ -140,13 +143,7 @@ impl Machine {
 
     /// Starts the threads of a load, and assigns places to them.
     pub(crate) fn load(&mut self, load: &CpuLoad, now: Time) {
-        let near = match (load.node, self.placement.is_remote()) {
-            (NodeChoice::Nic, false) | (NodeChoice::Other, true) => load.threads,
-            (NodeChoice::Nic, true) | (NodeChoice::Other, false) => 0,
-            (NodeChoice::Any | NodeChoice::Number(_), _) => load.threads.div_ceil(2),
-        };
-        self.root.load(load, near, &self.preset.params, now);
-        self.roles += near;
+        self.roles += self.root.load(load, &self.preset.params, now);
     }
 
     /// Returns the pace of the role at `place`, once all roles are placed.
@@ -221,14 +218,16 @@ impl Machine {
         }
     }
 
-    /// Additional time of a locked read-modify-write of uncached or remote memory: once to read, once to write.
+    /// Additional time of a locked read-modify-write of uncached or remote memory. In memory the line is read twice: for
+    /// the operation, and to merge the 8 B that it writes, before another operation can read them. The way to the other
+    /// socket counts only for the read: the write is posted, and does not wait for an answer.
     pub(crate) fn atomic_extra(&self, range: Range) -> Span {
         let hop = if self.placement.is_remote() {
             self.preset.params.memory.dma_numa_extra_ns
         } else {
             Span::ZERO
         };
-        (self.memory_extra(range) + hop) * 2
+        self.memory_extra(range) * 2 + hop
     }
 
     /// Whether the CPU writes a single request by MMIO.
@@ -257,4 +256,34 @@ pub(crate) fn machine_of(gid: Gid, machines: u32) -> Option<MachineId> {
     (0..machines)
         .map(MachineId)
         .find(|index| gid_of(*index) == gid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The way to the other socket was charged for the write, too.
+    #[test]
+    fn an_atomic_waits_once_for_the_other_socket_and_twice_for_memory() {
+        let extra = |placement| {
+            let preset = Preset::built_in("cx3").expect("a preset");
+            let machine = Machine::new(MachineId(0), preset, placement, Seed(1));
+            let word = Range {
+                region: 0,
+                offset: 0,
+                length: 8,
+            };
+            machine.atomic_extra(word)
+        };
+        let memory = Preset::built_in("cx3").expect("a preset").params.memory;
+        let (hop, twice) = (memory.dma_numa_extra_ns, memory.dma_dram_extra_ns * 2);
+        for (placement, expected) in [
+            (Placement::Cached, Span::ZERO),
+            (Placement::RemoteCached, hop),
+            (Placement::Memory, twice),
+            (Placement::RemoteMemory, twice + hop),
+        ] {
+            assert_eq!(extra(placement), expected, "{placement:?}");
+        }
+    }
 }

@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 
 use adverb_sim::Condition;
-use adverb_units::Time;
+use adverb_units::{Span, Time};
 use adverb_verbs::{CqId, NotifyOn, Qpn, WorkCompletion};
 
 use crate::ids::{ChannelIndex, QpIndex};
+use crate::params::Params;
+use crate::resource::Server;
 
 /// The queue entries that polling a completion frees.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +46,33 @@ pub(crate) struct Cq {
     pub(crate) entries: VecDeque<Entry>,
     pub(crate) armed: Option<NotifyOn>,
     pub(crate) overrun: bool,
+    /// The thread that polls it, if that is not the one that posts.
+    pub(crate) poller: Option<Poller>,
+}
+
+/// A thread that only polls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Poller {
+    thread: Server,
+    /// Noticing a completion.
+    see: Span,
+    /// Taking it: the lines that both threads write move to this one, which then reads the clock.
+    take: Span,
+}
+
+impl Poller {
+    pub(crate) fn new(p: &Params, fresh_line: Span) -> Self {
+        Poller {
+            thread: Server::default(),
+            see: p.cpu.poll_empty_ns / 2 + fresh_line,
+            take: p.cpu.poll_hit_ns + p.memory.hand_over() + p.cpu.clock_ns,
+        }
+    }
+
+    /// Returns when it has taken a completion that is visible from `at` on.
+    pub(crate) fn take(&mut self, at: Time) -> Time {
+        self.thread.serve(at + self.see, self.take)
+    }
 }
 
 #[derive(Debug)]
@@ -54,8 +83,13 @@ pub(crate) struct Channel {
 }
 
 impl Cq {
-    pub(crate) fn new(capacity: u32, channel: Option<ChannelIndex>, condition: Condition) -> Self {
+    pub(crate) fn new(
+        capacity: u32,
+        (channel, poller): (Option<ChannelIndex>, Option<Poller>),
+        condition: Condition,
+    ) -> Self {
         Cq {
+            poller,
             capacity,
             channel,
             condition,

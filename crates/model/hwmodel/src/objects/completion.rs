@@ -104,6 +104,10 @@ impl CompletionQueue for ModelCq {
         let n = self.world.with(|fabric, events| {
             let now = events.clock.now();
             let polled = fabric.poll(self.number, into, now)?;
+            if polled.completions > 0 && fabric.cqs[self.number].poller.is_some() {
+                // Another thread has taken them.
+                return Ok(polled.completions);
+            }
             let host = &mut fabric.machines[self.machine];
             let copying = host.cpu.wqe_line_ns * polled.copied_lines;
             let (kind, span) = match polled.completions {

@@ -11,9 +11,10 @@ use adverb_verbs::{
 };
 
 use crate::counters;
+use crate::host::cores::CoreTimes;
 use crate::ids::MachineId;
 use crate::machine::{Registers, machine_of};
-use crate::nic::completion::{Channel, Cq};
+use crate::nic::completion::{Channel, Cq, Poller};
 use crate::nic::dc::Connection;
 use crate::nic::queue_pair::{FIRST_NUMBER, Qp};
 use crate::nic::receive_queue::{ReceiveQueue, Receives};
@@ -238,7 +239,11 @@ impl Context for ModelContext {
             let number = fabric.cqs.next_index();
             let condition = events.condition(format!("a completion in queue {}", number.0));
             let channel = channel.map(|channel| channel.number);
-            let cq = Cq::new(entries, channel, condition);
+            let host = &fabric.machines[self.machine];
+            let fresh_line = CoreTimes::new(&host.preset.params, &host.root).fresh_line;
+            let poller = Poller::new(&host.preset.params, fresh_line);
+            let poller = host.has_pollers.then_some(poller);
+            let cq = Cq::new(entries, (channel, poller), condition);
             fabric.cqs.push(cq);
             Ok(ModelCq::new(&self.world, (number, entries), self.machine))
         })

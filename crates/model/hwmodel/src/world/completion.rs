@@ -31,6 +31,9 @@ impl Fabric {
         if let Some(last) = queue.entries.back() {
             entry.at = entry.at.max(last.at);
         }
+        if let Some(poller) = &mut queue.poller {
+            entry.at = poller.take(entry.at);
+        }
         let raises = match queue.armed {
             Some(NotifyOn::Any) => true,
             Some(NotifyOn::Solicited) => solicited || !entry.completion.status.is_success(),

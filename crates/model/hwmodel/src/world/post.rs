@@ -226,8 +226,7 @@ impl Fabric {
         if let Some((context, thread)) = register {
             // A shared register is used under its lock.
             let machine = &mut self.machines[machine_index];
-            let memory = &machine.preset.params.memory;
-            let transfer = memory.llc_ns + memory.line_transfer_ns;
+            let transfer = machine.preset.params.memory.hand_over();
             let registers = &mut machine.registers[context as usize];
             let end = registers.write(thread, began, cost, transfer);
             events.clock.busy_until(end);

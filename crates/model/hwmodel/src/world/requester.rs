@@ -181,7 +181,7 @@ impl Fabric {
         host.transmit_more(now, gathered.div_ceil(LINE));
         let (mut leaves, mut gathered_at) = (passed, passed.ready);
         if gathered > 0 {
-            let latency = host.dma_latency();
+            let latency = host.dma_latency() + host.root.cross(gathered, now);
             let arrival = host.pcie.read(now, Span::ZERO, gathered, latency);
             (leaves, gathered_at) = (passed.with(arrival), arrival.last);
             self.qps[index].sq.gather(arrival.last);

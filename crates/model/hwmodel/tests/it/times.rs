@@ -5,9 +5,10 @@ use adverb_hwmodel::{Cluster, ModelQp, Placement, Preset};
 use adverb_sim::Budget;
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
-    AccessFlags, AddressVector, CompletionQueue, Context, CreateError, Gid, MemoryRegion, NotifyOn,
-    Operation, QpAttr, QpState, QpType, QueuePair, RecvRequest, RetryCount, SendFlags, SendRequest,
-    SharedReceiveQueue, SrqCaps, Station, WaitError, WcOpcode, WcStatus, WorkCompletion, WrId,
+    AccessFlags, AddressVector, CompletionQueue, Context, CreateError, Gid, Level, MemoryRegion,
+    NodeChoice, NotifyOn, NumaPlacement, Operation, QpAttr, QpState, QpType, QueuePair,
+    RecvRequest, RetryCount, SendFlags, SendRequest, SharedReceiveQueue, SrqCaps, Station,
+    WaitError, WcOpcode, WcStatus, Work, WorkCompletion, WrId,
 };
 
 #[test]
@@ -28,6 +29,39 @@ fn an_unsignaled_write_does_not_delay_the_next_read() {
         assert_eq!(station.context().counters()["retransmissions"], 0);
         two.nothing(0);
     });
+}
+
+/// It had no price for a core's accesses to the other node's memory.
+#[test]
+fn a_core_loads_more_slowly_from_memory_of_the_other_node() {
+    let took = |threads, memory, from| {
+        let preset = Preset::built_in("cx3_fdr_nurdma").unwrap();
+        let mut cluster = Cluster::new(&preset, &[Placement::cached_on(memory)]);
+        let took = cluster.spawn(cluster.machine(0), "reader", move |station| {
+            station.bind(NumaPlacement { threads, memory }).unwrap();
+            let start = station.now();
+            station.account(Work::Load { lines: 1, from });
+            station.now() - start
+        });
+        assert!(cluster.run(&Budget::NONE).is_finished());
+        took.take().unwrap()
+    };
+    let extra = Preset::built_in("cx3_fdr_nurdma")
+        .unwrap()
+        .params
+        .memory
+        .numa_extra_ns;
+    for from in [Level::Cache, Level::Memory] {
+        for memory in [NodeChoice::Nic, NodeChoice::Other] {
+            let near = took(memory, memory, from);
+            assert_eq!(took(NodeChoice::Any, memory, from), near);
+            let apart = match memory {
+                NodeChoice::Nic => NodeChoice::Other,
+                _ => NodeChoice::Nic,
+            };
+            assert_eq!(took(apart, memory, from), near + extra, "{memory}");
+        }
+    }
 }
 
 #[test]

@@ -15,6 +15,8 @@ use crate::programs::{Abilities, Point, add};
 
 /// Computation of a client before each post (the publication's benchmark).
 const SPIN: Span = Span::from_ns(32);
+/// What a worker of that benchmark does between two accesses: it reads the clock, and divides by the buffer's size (64 bits).
+const WORKER_THINK: Span = Span::from_ns(35);
 /// Send queue of an open loop: more than a NIC processes at a time.
 const QUEUE: u32 = 1024;
 /// Clients of the open loop, and of its larger variant, with one queue pair each.
@@ -117,8 +119,9 @@ impl Draft {
         };
         if self.abilities.is_virtual {
             program.path.path_mtu = Some(PathMtu::B256);
-            // The publication's clients are threads of one process.
+            // The publication's clients are threads of one process, two each in the open loop.
             program.hardware.one_context = true;
+            program.hardware.polls_apart = kind == LoopKind::Open;
         }
         program
     }
@@ -226,6 +229,7 @@ impl Draft {
         if workers > 0 {
             program.server_load.workers = workers;
             program.server_load.worker_writes = mix;
+            program.server_load.worker_think = WORKER_THINK;
             program.nodes.workers = memory;
         }
         // The publication's data has a run of one worker without DDIO, at the usual place.
@@ -355,7 +359,7 @@ impl Draft {
 /// Returns a load, half of whose accesses are writes.
 fn load(threads: u32, bytes: u64, node: NodeChoice) -> Option<CpuLoad> {
     let array = (Bytes::new(bytes), Probability::per_million(500_000));
-    independent(threads, array, node)
+    independent(threads, array, (node, NodeChoice::Any))
 }
 
 #[cfg(test)]

@@ -59,6 +59,7 @@ fn rate(op: Opcode, distance: u64, threads: u32, server: Placement, ddio_ways: f
             access: Access::Mixed {
                 writes: Probability::per_million(900_000),
             },
+            think: Span::ZERO,
         },
     };
     let changes = [("memory.ddio_ways", ddio_ways)];
@@ -148,6 +149,7 @@ fn share_under_arrays(
             work: LoadWork::Independent {
                 bytes: array,
                 writes: Probability::per_million(500_000),
+                memory: NodeChoice::Any,
             },
         };
         rate_under(arrays, request, Placement::Cached, changes)
@@ -182,6 +184,34 @@ fn reads_wait_longer_the_less_bandwidth_a_load_leaves() {
     assert!(
         shares[2] < shares[1] * 0.9 && shares[1] < shares[0],
         "{shares:?}"
+    );
+}
+
+/// READs of memory on the other socket, while 48 threads of the NIC's socket have arrays on either one.
+#[test]
+fn arrays_across_slow_reads_whose_data_cross_in_the_same_direction() {
+    let rate = |op, memory| {
+        let arrays = CpuLoad {
+            threads: 48,
+            node: NodeChoice::Nic,
+            work: LoadWork::Independent {
+                bytes: Bytes::mib(64),
+                writes: Probability::ZERO,
+                memory,
+            },
+        };
+        let changes = [
+            ("cpu.page_walks", 8.0),
+            ("memory.interconnect_line_ns", 4.5),
+        ];
+        rate_under(arrays, (op, 64), Placement::RemoteCached, &changes)
+    };
+    let share = |op| rate(op, NodeChoice::Other) / rate(op, NodeChoice::Nic);
+    assert!(share(Opcode::Read) < 0.9, "{}", share(Opcode::Read));
+    let write = share(Opcode::Write);
+    assert!(
+        write > 0.99,
+        "its data cross in the other direction: {write}"
     );
 }
 
@@ -225,6 +255,38 @@ fn queue_pairs_beyond_the_registers_of_a_process_wait_for_a_lock() {
     let [few, many] =
         [16, 32].map(|clients| mean(&waits(clients, true)) / mean(&waits(clients, false)));
     assert!(few < 1.1 && many > few + 0.1, "{few} and {many}");
+}
+
+/// As long as the lines that both write move faster than the other thread posts.
+#[test]
+fn a_thread_that_only_polls_lets_the_other_one_post_faster() {
+    let rate = |is_apart| {
+        let preset = Preset::built_in("cx7").unwrap();
+        let mut cluster = Cluster::new(&preset, &[Placement::Cached; 2]);
+        if is_apart {
+            cluster.poll_apart();
+        }
+        let load = Load {
+            inline: true,
+            think: Span::from_ns(150),
+            limits: Limits {
+                per_qp: 16,
+                per_member: u32::MAX,
+                rd_atomic: 1,
+            },
+            ..Load::new(Opcode::Write, 8)
+        };
+        let shape = Outbound {
+            cores: 1,
+            qps: 4,
+            peers: 1,
+            memory: 4096,
+        };
+        let pattern = Pattern::outbound(Transport::Rc, &load, shape);
+        run_in(&mut cluster, &pattern)[0].per_second().unwrap()
+    };
+    let (one, two) = (rate(false), rate(true));
+    assert!(two > one * 1.05, "{two} and {one}");
 }
 
 #[test]

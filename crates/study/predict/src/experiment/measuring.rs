@@ -123,6 +123,9 @@ fn measure_for(
     let mut cluster = Cluster::new(&preset, &placements(experiment, pattern.machines()));
     if is_one_process(experiment.program) {
         cluster.share_contexts();
+        if experiment.program != Program::NumaClosedLoop {
+            cluster.poll_apart();
+        }
     }
     let mut pattern = Pattern {
         wait: match experiment.parameters.posting.completion {

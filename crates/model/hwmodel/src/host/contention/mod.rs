@@ -339,6 +339,7 @@ mod tests {
             bytes,
             access,
             each: Span::from_ns(2),
+            think: Span::ZERO,
         };
         let cores = cores.into_iter().map(|core| (Core(core), TIMES.transfer));
         contention.begin(walk, cores, Time::ZERO);

@@ -13,6 +13,8 @@ pub(crate) struct Walk {
     pub(crate) access: Access,
     /// Time of an access to a line that the core has.
     pub(crate) each: Span,
+    /// Time for which a thread computes after an access.
+    pub(crate) think: Span,
 }
 
 impl Walk {
@@ -28,6 +30,11 @@ impl Walk {
             Access::Mixed { writes } => writes.get(),
             Access::CompareSwap | Access::FetchAdd | Access::Increment => 1.0,
         }
+    }
+
+    /// Time from one access to the next one of a thread that has the line.
+    pub(super) fn pace(&self) -> Span {
+        self.each + self.think
     }
 
     /// How long a core holds a line that it got: a locked instruction keeps it until it is complete.
@@ -73,7 +80,7 @@ impl Contention {
     fn step(&mut self, index: usize, walk: &Walk) {
         let walker = &mut self.walkers[index];
         let (now, stride) = (walker.next, walk.stride());
-        let made = ((now - walker.since).as_ps() / walk.each.as_ps().max(1)).max(1);
+        let made = ((now - walker.since).as_ps() / walk.pace().as_ps().max(1)).max(1);
         walker.place = (walker.place + made * stride) % walk.bytes;
         let number = walker.place / LINE;
         let left = (walk.bytes.min((number + 1) * LINE) - walker.place).div_ceil(stride);
@@ -82,7 +89,7 @@ impl Contention {
         if let Some(sibling) = self.pending_write(index, number) {
             let walker = &mut self.walkers[index];
             (walker.since, walker.writes) = (sibling.since, true);
-            walker.next = sibling.next.min(sibling.since + walk.each * left);
+            walker.next = sibling.next.min(sibling.since + walk.pace() * left);
             walker.must_write = false;
             return;
         }
@@ -107,7 +114,7 @@ impl Contention {
         };
         let walker = &mut self.walkers[index];
         (walker.since, walker.writes) = (since, is_write);
-        walker.next = since + walk.each * count;
+        walker.next = since + walk.pace() * count;
         walker.must_write = count < left;
     }
 
@@ -140,7 +147,7 @@ impl Contention {
         for walker in &mut self.walkers {
             let is_there = walker.place / LINE == number;
             if is_there && keeper != Some(walker.core) && walker.since < at && at < walker.next {
-                walker.next = at.max(walker.since + walk.each);
+                walker.next = at.max(walker.since + walk.pace());
                 walker.must_write = false;
             }
         }

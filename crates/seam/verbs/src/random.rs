@@ -1,4 +1,4 @@
-//! A small and fast random number generator for choosing targets.
+//! A small and fast random number generator for choosing targets and places.
 
 use adverb_units::Span;
 
@@ -13,18 +13,21 @@ impl Random {
         Random((seed ^ 0x5851_f42d_4c95_7f2d).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// Returns a number below `bound`; 0 if `bound` is 0.
+    /// Returns 64 random bits.
     #[inline]
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
-        let bits = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
-        ((u128::from(bits) * u128::from(bound)) >> 64) as u64
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
-}
 
-impl Random {
+    /// Returns a number below `bound`; 0 if `bound` is 0.
+    #[inline]
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
+    }
+
     /// Draws from an exponential distribution: the time between two of many independent events.
     pub fn exponential(&mut self, mean: Span) -> Span {
         // In (0, 1]: the logarithm is finite.
