@@ -20,6 +20,7 @@ pub(crate) fn of(machine: &Machine) -> Counters {
         ("dropped_messages", counts.dropped_datagrams),
         ("sent_messages", counts.sent_messages),
         ("received_messages", counts.received_messages),
+        ("posted_requests", counts.posted_requests),
         ("completed_requests", counts.completed_requests),
     ]
     .into_iter()

@@ -67,6 +67,8 @@ pub(crate) struct NicCounts {
     pub(crate) dropped_datagrams: u64,
     pub(crate) sent_messages: u64,
     pub(crate) received_messages: u64,
+    /// Requests that programs have posted to send queues.
+    pub(crate) posted_requests: u64,
     /// Requests that have completed, signaled or not; unreliable ones when they reach the peer's port.
     pub(crate) completed_requests: u64,
 }

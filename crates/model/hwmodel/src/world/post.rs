@@ -146,6 +146,7 @@ impl Fabric {
         let inline = self.inline(machine, request);
         let host = &mut self.machines[machine];
         let lines = wqe_bytes(request, host.preset.driver).div_ceil(LINE);
+        host.nic.counts.posted_requests += 1;
         let span = host.cpu.wqe_build_ns + host.cpu.wqe_line_ns * (lines - 1);
         host.work(StepKind::BuildWqe, span, &mut events.clock);
         let wqe = Wqe {

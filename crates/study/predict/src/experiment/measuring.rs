@@ -5,7 +5,7 @@ use adverb_hwmodel::params::NicParams;
 use adverb_patterns::{Job, JobReport, Member, Part, Pattern, Seen, Tally, Wait};
 use adverb_units::Span;
 use adverb_validate::{Budget, Completion, Experiment, Metric, Program, Refusal, Side};
-use adverb_verbs::QpType;
+use adverb_verbs::{Counters, QpType};
 
 use super::hosts::{placements, preset};
 use super::run::{run, schedule};
@@ -36,6 +36,8 @@ struct Measured {
     serving: Cpus,
     /// Lines per second that the measured machine's NIC read over PCIe.
     pcie_reads: f64,
+    /// Whether the machine was in steady state.
+    is_steady: bool,
 }
 
 /// What is counted.
@@ -62,12 +64,15 @@ pub(super) fn measure(
     let enough = unsignaled_in_flight(pattern).max(ENOUGH);
     let filling = filling(pattern, &preset(experiment)?.params.nic);
     let mut window = window.max(filling * 2).min(LONGEST_WINDOW);
+    // Some loads never become steady, such as those that alternate between two states.
+    let steady_by = window * 16;
     loop {
         let measured = measure_for(experiment, pattern, counted, window, budget)?;
-        if measured.all.completed >= enough || window >= LONGEST_WINDOW {
+        let has_enough = measured.all.completed >= enough;
+        if has_enough && (measured.is_steady || window >= steady_by) || window >= LONGEST_WINDOW {
             return figure(experiment, &measured);
         }
-        window = window * 8;
+        window = window * if has_enough { 2 } else { 8 };
     }
 }
 
@@ -148,7 +153,24 @@ fn measure_for(
         measured.count_by_device(device, counted);
     }
     measured.pcie_reads = per_second(device, "pcie_read_lines");
+    measured.is_steady = is_steady(device);
     Ok(measured)
+}
+
+/// Whether a machine was in steady state: it completed as many requests as it posted, and needed as many lines over PCIe for
+/// each in both halves of the measured time; within 2 %.
+fn is_steady(device: &Tally) -> bool {
+    let agree = |a: f64, b: f64| (a - b).abs() <= 0.02 * a.max(b);
+    let count = |counters: &Counters, name: &str| counters.get(name).map_or(0.0, |n| *n as f64);
+    let of = |counters: &Counters| {
+        let sum = |names: [&str; 2]| names.map(|name| count(counters, name)).iter().sum::<f64>();
+        let lines = sum(["pcie_read_lines", "pcie_write_lines"]);
+        (lines, sum(["completed_requests", "received_messages"]))
+    };
+    let (first, all) = (of(&device.counted_first), of(&device.counted));
+    let posted = count(&device.counted, "posted_requests");
+    let halves = (first.0 * (all.1 - first.1), (all.0 - first.0) * first.1);
+    agree(posted, count(&device.counted, "completed_requests")) && agree(halves.0, halves.1)
 }
 
 /// Whether the clients of a machine are threads of one process (schema.md).

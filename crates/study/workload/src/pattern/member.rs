@@ -57,6 +57,8 @@ pub struct Tally {
     pub window: Option<[Time; 2]>,
     /// Counters of the device in the measured time, if the member reads them.
     pub counted: Counters,
+    /// Their part in the first half of that time.
+    pub counted_first: Counters,
     /// Requests executed in the whole run.
     pub executed: u64,
     /// The first word of its memory at the end, if threads of its machine may have added to it.
@@ -356,13 +358,18 @@ impl<'w> Words<'w> {
 fn count_by_device<S: Station>(station: &S, schedule: Schedule) -> Tally {
     station.sleep(schedule.warm_up);
     let (began, before) = (station.now(), station.context().counters());
-    station.sleep(schedule.measured.saturating_sub(schedule.measured / 8));
-    let mut counted = station.context().counters();
-    for (name, count) in &mut counted {
-        *count -= before.get(name).copied().unwrap_or(0).min(*count);
-    }
+    let half = schedule.measured.saturating_sub(schedule.measured / 8) / 2;
+    let grown = || {
+        station.sleep(half);
+        let mut counted = station.context().counters();
+        for (name, count) in &mut counted {
+            *count -= before.get(name).copied().unwrap_or(0).min(*count);
+        }
+        counted
+    };
     Tally {
-        counted,
+        counted_first: grown(),
+        counted: grown(),
         elapsed: station.now() - began,
         ..Tally::default()
     }
