@@ -298,7 +298,7 @@ params! {
         unit_wqe_ns: Span = 0.0..=100000.0;
         /// Additional time for which a request that the NIC fetched occupies it.
         unit_fetch_ns: Span = 0.0..=100000.0;
-        /// Requests of a queue pair whose payload the NIC reads concurrently.
+        /// Payloads of a queue pair that the NIC reads concurrently: of its requests, or of the packets of a longer one.
         gathers: u32 = 1..=4096;
         /// Requests of one 64 B line that the transmit side sends per microsecond.
         send_mops: f64 = 0.001..=10000.0;

@@ -127,6 +127,7 @@ step_kinds! {
     Nic {
         UnitWait = "wait for the processing unit";
         Unit = "processing unit";
+        Segment = "processing unit: further packets";
         ContextMiss = "load context";
         Transmit = "tx";
         Receive = "rx";

@@ -96,6 +96,30 @@ impl Machine {
         }
     }
 
+    /// Returns how long the packets of a message, after its first one, occupy the processing unit. It reads the payload of
+    /// each, at most `most` of `length` bytes, from memory that answers after `latency`: `nic.gathers` reads at a time.
+    #[inline]
+    pub(crate) fn segmenting(&self, (length, most): (u64, u64), latency: Span) -> Span {
+        if length <= most {
+            return Span::ZERO;
+        }
+        let packet = self.pcie.round_trip(most, latency) / u64::from(self.nic.params.gathers);
+        packet * (length.div_ceil(most) - 1)
+    }
+
+    /// The packets of a message after its first one, which can leave at `first`, occupy a processing unit from `at` on for
+    /// `span`. Returns when the last one can leave.
+    #[inline]
+    pub(crate) fn segment(&mut self, (unit, at): (usize, Time), first: Time, span: Span) -> Time {
+        if span == Span::ZERO {
+            return first;
+        }
+        let begin = self.nic.units[unit].server.begin(at, span).max(first);
+        self.trace.note(StepKind::UnitWait, first, begin);
+        self.trace.note(StepKind::Segment, begin, begin + span);
+        begin + span
+    }
+
     pub(crate) fn stall(&mut self, side: NicSide, at: Time, span: Span) {
         let side = match side {
             NicSide::Transmit => &mut self.nic.tx,

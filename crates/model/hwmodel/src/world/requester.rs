@@ -12,6 +12,7 @@ use crate::nic::wqe::WqeLocation;
 use crate::trace::{StepKind, Subject};
 use crate::world::fabric::{Event, EventQueue, Fabric, Path};
 use crate::world::message::{Answer, Delivery, Direction, Message};
+use crate::world::wire::payload as payload_of;
 
 impl Fabric {
     pub(super) fn doorbell(&mut self, at: QpRef, count: u32, path: Path, events: &mut EventQueue) {
@@ -164,6 +165,7 @@ impl Fabric {
         };
         let qp = &mut self.qps[index];
         let (sq_psn, number, qkey) = (qp.sq.psn(), qp.number, qp.qkey);
+        let (unit, mtu) = (qp.unit as usize, qp.mtu);
         let Some(wqe) = qp.sq.wqe(seq) else { return };
         let operation = wqe.operation;
         let is_inline = wqe.inline.is_some();
@@ -183,7 +185,11 @@ impl Fabric {
         if gathered > 0 {
             let latency = host.dma_latency() + host.root.cross(gathered, now);
             let arrival = host.pcie.read(now, Span::ZERO, gathered, latency);
-            (leaves, gathered_at) = (passed.with(arrival), arrival.last);
+            leaves = passed.with(arrival);
+            let packet = payload_of(host.preset.link_layer, mtu);
+            let segmenting = host.segmenting((gathered, packet), latency);
+            let last = host.segment((unit, now), leaves.ready, segmenting);
+            gathered_at = arrival.last.max(last);
             self.qps[index].sq.gather(arrival.last);
         }
         if operation.writes_local_memory() {

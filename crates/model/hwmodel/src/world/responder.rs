@@ -14,6 +14,7 @@ use crate::trace::{StepKind, Subject};
 use crate::world::admission::{GRH, Refusal, Task};
 use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::{Answer, Delivery, Direction, Message};
+use crate::world::wire::payload;
 
 impl Fabric {
     /// A request arrives at the responder's port.
@@ -268,6 +269,7 @@ impl Fabric {
         events: &mut EventQueue,
     ) {
         let to = self.messages.get(message).to;
+        let (unit, mtu) = (self.qps[to.index].unit as usize, self.qps[to.index].mtu);
         let host = &mut self.machines[self.qps[to.index].machine];
         let now = events.now();
         // Its place in the transmit side is fixed now; it arrives there when it has passed the receive side.
@@ -286,7 +288,12 @@ impl Fabric {
         if let Some(range) = range {
             let latency = host.read_latency(range) + host.root.read(range, now);
             let arrival = host.pcie.read(now, at - now, range.length as u64, latency);
-            (leaves, gathered) = (passed.with(arrival), arrival.last);
+            leaves = passed.with(arrival);
+            let packet = payload(host.preset.link_layer, mtu);
+            let segmenting = host.segmenting((range.length as u64, packet), latency);
+            gathered = arrival
+                .last
+                .max(host.segment((unit, now), leaves.ready, segmenting));
             if let Some(bytes) = host.memory.bytes(range) {
                 m.payload.extend_from_slice(bytes);
             }

@@ -48,7 +48,7 @@ fn frame(link: LinkLayer) -> u64 {
 }
 
 /// Largest payload of a packet. iWARP has no path MTU: it fills TCP frames.
-fn payload(link: LinkLayer, path_mtu: u64) -> u64 {
+pub(super) fn payload(link: LinkLayer, path_mtu: u64) -> u64 {
     match link {
         LinkLayer::Iwarp => header::ETHERNET_MTU - header::IWARP,
         _ => path_mtu.max(1),

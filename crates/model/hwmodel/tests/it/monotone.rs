@@ -91,6 +91,15 @@ proptest! {
         prop_assert!(fast <= slow, "{op} of {size} B: {fast} ns with {path} = {wide}, {slow} ns with {narrow}");
     }
 
+    /// A message was cut into packets at no cost, however small they are.
+    #[test]
+    fn many_small_packets_are_slower_than_a_few_large_ones(op in operation(), size in 2_000u64..20_000) {
+        let [small, large] = [256.0, 4096.0].map(|mtu| {
+            ping(op, size, false, &[("link.mtu_bytes", mtu)])
+        });
+        prop_assert!(small > large, "{op} of {size} B: {small} ns with 256 B a packet, {large} ns with 4 KiB");
+    }
+
     #[test]
     fn inline_saves_the_read_of_a_small_payload(size in 1u64..128) {
         let inline = ping(Opcode::Write, size, true, &[]);
