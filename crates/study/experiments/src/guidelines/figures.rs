@@ -45,7 +45,8 @@ pub(super) const LADDER: FigureSpec = FigureSpec {
     caption: "Each design has what the one before it has, and one thing more. All clients have requests outstanding all \
               the time, so that the latency under load is their number over the rate; the last plot has one client with \
               one request. The limit is the busiest resource of the model; on a real device it is not known. On soft, clients and server share this machine's cores. TCP is another \
-              way, not a step: a connection of each client, whose sockets both sides poll.",
+              way, not a step: a connection of each client, which both sides poll; a core sends all answers that it has \
+              for a client by one call.",
     plots: Plots::Records(
         &[
             panel("Rate", BARS, RATE, under_load, design),
