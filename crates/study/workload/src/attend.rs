@@ -144,21 +144,27 @@ impl<'s, S: Station> Members<'s, S> {
     /// # Errors
     /// Timeout, or a member is gone.
     pub fn receive(&self, from: RoleId) -> Result<Vec<u8>, Fault> {
+        self.hear(from, Some(MEETING))
+    }
+
+    fn hear(&self, from: RoleId, timeout: Option<Span>) -> Result<Vec<u8>, Fault> {
         // Members other than 0, which watches all, may have ended with success.
         let noticed = match self.me {
             FIRST => &self.noticed[..],
             _ => &[FIRST],
         };
         let mut waited = Span::ZERO;
-        while waited < MEETING {
+        loop {
             if let Some(message) = self.receive_within(from, ATTENTION)? {
                 return Ok(message);
             }
             self.look_at(noticed)?;
             waited += ATTENTION;
+            if let Some(timeout) = timeout.filter(|timeout| waited >= *timeout) {
+                let role = from;
+                return Err(OutOfBandError::TimedOut { role, timeout }.into());
+            }
         }
-        let (role, timeout) = (from, MEETING);
-        Err(OutOfBandError::TimedOut { role, timeout }.into())
     }
 
     /// Returns the next message of another member, if it arrives within `timeout`.
@@ -178,10 +184,11 @@ impl<'s, S: Station> Members<'s, S> {
         }
     }
 
-    /// Waits until all members have reached this call; member 0 counts them.
+    /// Waits until all members have reached this call; member 0 counts them. There is no timeout: some only wait here while
+    /// others measure, for as long as the user wants.
     ///
     /// # Errors
-    /// A member is gone, or timeout.
+    /// A member is gone.
     pub fn meet(&self) -> Result<(), Fault> {
         if self.me == FIRST {
             let others = || (1..self.count).map(RoleId);
@@ -193,7 +200,7 @@ impl<'s, S: Station> Members<'s, S> {
     }
 
     fn expect(&self, from: RoleId, word: &'static [u8]) -> Result<(), Fault> {
-        let heard = self.receive(from)?;
+        let heard = self.hear(from, None)?;
         if heard == word {
             return Ok(());
         }

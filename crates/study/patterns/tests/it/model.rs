@@ -2,8 +2,8 @@
 
 use adverb_hwmodel::{Cluster, Placement, Preset};
 use adverb_patterns::{
-    Aim, Dc, Inbound, Landing, Limits, Load, Opcode, Outbound, Part, Pattern, Places, Posting,
-    Refill, Schedule, Seen, Symmetric, Tally, Timing, Transport, Wait, run,
+    Aim, Dc, Inbound, Landing, Limits, Load, Opcode, Outbound, Part, Pattern, Piece, Places,
+    Posting, Refill, Schedule, Seen, Symmetric, Tally, Timing, Transport, Wait, run,
 };
 use adverb_sim::Budget;
 use adverb_units::Span;
@@ -674,4 +674,22 @@ fn a_device_counts_what_completions_show_in_bunches() {
         // nic.write_mops of ConnectX-3.
         assert!((34.6e6..35.4e6).contains(&rate), "{peers}: {rate}");
     }
+}
+
+/// It ended with a timeout after 60 s, and took its memory with it.
+#[test]
+fn a_member_that_only_waits_does_so_as_long_as_others_measure() {
+    let mut pattern = Pattern::new(Transport::Rc);
+    pattern.add(0, Part::Serve, 4096);
+    let piece = Piece {
+        busy: Span::from_secs(1),
+        lines: 0,
+    };
+    let computer = pattern.add(1, Part::Compute(piece), 4096);
+    let schedule = Schedule {
+        warm_up: Span::from_secs(10),
+        measured: Span::from_secs(70),
+    };
+    let (tallies, _) = on_model_for("cx3", &pattern, schedule);
+    assert_eq!(tallies[computer.0 as usize].completed, 70);
 }
