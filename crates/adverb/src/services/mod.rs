@@ -15,10 +15,10 @@ mod words;
 use adverb_launch::{DeviceChoice, Usage};
 use adverb_measure::JobCell;
 use adverb_patterns::{
-    Clients, Echo, Items, Job, MAX_BATCH, OneSided, OneSidedClients, Pace, Puts, RD_ATOMIC, Remote,
+    Clients, Echo, Items, Job, MAX_BATCH, OneSided, OneSidedClients, Puts, RD_ATOMIC, Remote,
     RequestBy, Rpc, Service, Serving, StoreLoad,
 };
-use adverb_units::{Bytes, Span};
+use adverb_units::Bytes;
 use adverb_verbs::Level;
 use adverb_workload::pattern::Timing;
 
@@ -113,17 +113,7 @@ fn over_tcp(server: &ServerArgs, clients: &ClientArgs) -> anyhow::Result<JobCell
 
 /// Returns the clients of a service; `rate` are the requests per second that all of them offer.
 fn asking(args: &ClientArgs, rate: Option<f64>) -> Clients {
-    Clients {
-        threads: args.clients,
-        machines: args.machines(),
-        outstanding: args.outstanding,
-        pace: match rate {
-            Some(rate) => Pace::Open(Span::from_secs_f64(f64::from(args.clients) / rate)),
-            None => Pace::Closed,
-        },
-        timing: Timing::Each,
-        seed: 1,
-    }
+    Clients::new([args.clients, args.machines(), args.outstanding], rate)
 }
 
 fn kv_cell(args: &KvArgs) -> anyhow::Result<JobCell> {

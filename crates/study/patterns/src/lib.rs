@@ -26,7 +26,9 @@ pub use adverb_workload::pattern::{
 pub use checked::NumberSet;
 pub use echo::{Echo, EchoBy, Reply, run_echo};
 pub use job::{Job, JobReport};
-pub use loops::{LoopKind, LoopNodes, OneSidedLoop, RD_ATOMIC, ServerLoad, SlotLayout};
+pub use loops::{
+    CLIENT_SPIN, LoopKind, LoopNodes, OneSidedLoop, RD_ATOMIC, ServerLoad, SlotLayout, WORKER_THINK,
+};
 pub use onesided::{Items, OneSided, OneSidedClients, Puts, Remote, run_onesided};
 pub use outcome::{Outcome, OutcomeError, RoleOutcome};
 pub use placement::independent;

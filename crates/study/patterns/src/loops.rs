@@ -21,6 +21,11 @@ const MEMORY: u64 = 2 << 20;
 const WORD: u64 = 8;
 /// A cache line.
 const LINE: u64 = 64;
+/// Computation of a client before each post, in the benchmark of Nelson and Palmieri (schema.md).
+pub const CLIENT_SPIN: Span = Span::from_ns(32);
+/// Computation of a worker between two accesses, in the same benchmark: it reads the clock (`cpu.clock_ns`), and divides by
+/// the buffer's size (64 bits: about 36 cycles on Haswell, Agner Fog's tables).
+pub const WORKER_THINK: Span = Span::from_ns(35);
 /// Outstanding READs and atomics of one queue pair, unless chosen.
 pub const RD_ATOMIC: u8 = 16;
 

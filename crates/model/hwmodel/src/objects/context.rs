@@ -240,9 +240,10 @@ impl Context for ModelContext {
             let condition = events.condition(format!("a completion in queue {}", number.0));
             let channel = channel.map(|channel| channel.number);
             let host = &fabric.machines[self.machine];
-            let fresh_line = CoreTimes::new(&host.preset.params, &host.root).fresh_line;
-            let poller = Poller::new(&host.preset.params, fresh_line);
-            let poller = host.has_pollers.then_some(poller);
+            let poller = host.has_pollers.then(|| {
+                let fresh_line = CoreTimes::new(&host.preset.params, &host.root).fresh_line;
+                Poller::new(&host.preset.params, fresh_line)
+            });
             let cq = Cq::new(entries, (channel, poller), condition);
             fabric.cqs.push(cq);
             Ok(ModelCq::new(&self.world, (number, entries), self.machine))

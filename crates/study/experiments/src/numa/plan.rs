@@ -2,7 +2,8 @@
 
 use adverb_patterns::store::Store;
 use adverb_patterns::{
-    Job, LoopKind, LoopNodes, OneSidedLoop, Opcode, Schedule, SlotLayout, independent,
+    CLIENT_SPIN, Job, LoopKind, LoopNodes, OneSidedLoop, Opcode, Schedule, SlotLayout,
+    WORKER_THINK, independent,
 };
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{CpuLoad, NodeChoice, NumaPlacement, PathMtu, Probability};
@@ -13,10 +14,6 @@ use super::figures::{CLOSED, INDEPENDENT, LARGE, OPEN, REMEDIES, SLOTS, STORE, W
 use crate::Profile;
 use crate::programs::{Abilities, Point, add};
 
-/// Computation of a client before each post (the publication's benchmark).
-const SPIN: Span = Span::from_ns(32);
-/// What a worker of that benchmark does between two accesses: it reads the clock, and divides by the buffer's size (64 bits).
-const WORKER_THINK: Span = Span::from_ns(35);
 /// Send queue of an open loop: more than a NIC processes at a time.
 const QUEUE: u32 = 1024;
 /// Clients of the open loop, and of its larger variant, with one queue pair each.
@@ -92,7 +89,7 @@ impl Draft {
         (clients, memory): (u32, NodeChoice),
     ) -> OneSidedLoop {
         let load = Load {
-            think: SPIN,
+            think: CLIENT_SPIN,
             limits: Limits {
                 per_qp: match kind {
                     LoopKind::Closed => 1,

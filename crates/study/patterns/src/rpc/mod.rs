@@ -106,6 +106,24 @@ pub struct Clients {
     pub seed: u64,
 }
 
+impl Clients {
+    /// Returns `threads` clients on `machines`, each with up to `outstanding` requests, which are timed. All of them together
+    /// send `offered` requests per second, or each sends one as soon as it has room for it.
+    pub fn new([threads, machines, outstanding]: [u32; 3], offered: Option<f64>) -> Self {
+        Clients {
+            threads,
+            machines,
+            outstanding,
+            pace: match offered {
+                Some(rate) => Pace::Open(Span::from_secs_f64(f64::from(threads) / rate)),
+                None => Pace::Closed,
+            },
+            timing: Timing::Each,
+            seed: 1,
+        }
+    }
+}
+
 /// A program of server cores and their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rpc {

@@ -1,14 +1,12 @@
 //! The CPU load of the responder while the program runs.
 
-use adverb_units::{Bytes, Span};
+use adverb_patterns::WORKER_THINK;
+use adverb_units::Bytes;
 use adverb_validate::{Experiment, LoadNode, LoadOp, LoadTarget, Program, Refusal};
 use adverb_verbs::{Access, CpuLoad, LoadWork, NodeChoice, Probability};
 
 use super::cannot;
 
-/// What a worker of the published program does between two accesses: it reads the clock (`cpu.clock_ns`), and divides by the
-/// buffer's size (64 bits: some 36 cycles on Haswell, Agner Fog's tables).
-const THINK: Span = Span::from_ns(35);
 /// Array of each thread of an independent load: larger than the caches (schema.md).
 const ARRAY: Bytes = Bytes::mib(64);
 
@@ -31,7 +29,7 @@ pub(super) fn threads(experiment: &Experiment) -> Result<Vec<CpuLoad>, Refusal> 
             Some(LoadTarget::SameBuffer) => LoadWork::Buffer {
                 bytes: buffer(experiment),
                 access: access(experiment)?,
-                think: THINK,
+                think: WORKER_THINK,
             },
             _ => LoadWork::Independent {
                 bytes: ARRAY,

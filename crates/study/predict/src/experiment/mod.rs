@@ -18,7 +18,7 @@ mod run;
 mod tenants;
 
 use adverb_hwmodel::names;
-use adverb_patterns::Timing;
+use adverb_patterns::{CLIENT_SPIN, Timing};
 use adverb_units::{Bytes, Span};
 use adverb_validate::{Budget, Experiment, Interferer, Program, Refusal, Transport, near};
 use adverb_workload::pair::CellSpec;
@@ -40,11 +40,11 @@ pub fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal>
         }
         Program::SharedNic => tenants::victim(experiment, budget),
         Program::NumaOpenLoop | Program::NumaServerLoad => {
-            patterns::outbound(experiment, (NUMA_SPIN, Timing::Whole), budget)
+            patterns::outbound(experiment, (CLIENT_SPIN, Timing::Whole), budget)
         }
         Program::ClosedLoop => patterns::outbound(experiment, (Span::ZERO, Timing::Each), budget),
         Program::NumaClosedLoop => {
-            patterns::outbound(experiment, (NUMA_SPIN, Timing::Each), budget)
+            patterns::outbound(experiment, (CLIENT_SPIN, Timing::Each), budget)
         }
         Program::BlastInbound => patterns::inbound(experiment, budget),
         Program::Symmetric => patterns::symmetric(experiment, budget),
@@ -68,9 +68,6 @@ pub(crate) fn cell(experiment: &Experiment) -> Option<Result<CellSpec, Refusal>>
         _ => None,
     }
 }
-
-/// Computation of the NUMA programs before each post (schema.md).
-const NUMA_SPIN: Span = Span::from_ns(32);
 
 fn cannot(reason: impl Into<String>) -> Refusal {
     Refusal::Cannot(reason.into())

@@ -2,11 +2,11 @@
 
 use adverb_hwmodel::{Cluster, Placement};
 use adverb_patterns::{
-    Clients, Job, MAX_BATCH, NumberSet, Pace, Posting, RequestBy, Rpc, RpcPart, Service,
-    ServiceTally, Serving, StoreLoad, Timing,
+    Clients, Job, MAX_BATCH, NumberSet, Posting, RequestBy, Rpc, RpcPart, Service, ServiceTally,
+    Serving, StoreLoad, Timing,
 };
 use adverb_results::LatencyRecorder;
-use adverb_units::{Bytes, Span};
+use adverb_units::{Bytes, MessageRate, Span};
 use adverb_validate::{
     Budget, BufferState, Completion, Experiment, Metric, PostList, Program, Refusal,
 };
@@ -69,7 +69,12 @@ fn program(experiment: &Experiment) -> Result<Rpc, Refusal> {
         let program = experiment.program;
         return Err(cannot(format!("{program} polls: no events")));
     }
-    let threads = p.parties.peer_threads.unwrap_or(1);
+    let clients = [
+        p.parties.peer_threads.unwrap_or(1),
+        p.parties.peers.unwrap_or(1),
+        count(p.parties.peer_outstanding, 1),
+    ];
+    let offered = p.parties.offered.map(MessageRate::per_second);
     Ok(Rpc {
         service: service(experiment)?,
         serving: Serving {
@@ -83,21 +88,11 @@ fn program(experiment: &Experiment) -> Result<Rpc, Refusal> {
             signaled_every: count(p.posting.signaled_every, 64),
         },
         clients: Clients {
-            threads,
-            machines: p.parties.peers.unwrap_or(1),
-            outstanding: count(p.parties.peer_outstanding, 1),
-            pace: match p.parties.offered {
-                Some(rate) => {
-                    let apart = f64::from(threads) / rate.per_second();
-                    Pace::Open(Span::from_secs_f64(apart))
-                }
-                None => Pace::Closed,
-            },
             timing: match experiment.metric {
                 Metric::RoundTripNs => Timing::Each,
                 _ => Timing::Whole,
             },
-            seed: 1,
+            ..Clients::new(clients, offered)
         },
         path: PathOptions::default(),
     })

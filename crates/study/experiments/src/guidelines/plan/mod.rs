@@ -3,7 +3,7 @@
 mod requests;
 
 use adverb_patterns::{
-    Clients, Items, Job, OneSided, OneSidedClients, Pace, Posting, Puts, Remote, RequestBy, Rpc,
+    Clients, Items, Job, OneSided, OneSidedClients, Posting, Puts, Remote, RequestBy, Rpc,
     Schedule, Service, Serving, StoreLoad, Timing,
 };
 use adverb_units::Span;
@@ -186,7 +186,7 @@ impl Draft {
         &mut self,
         service: Service,
         (list, qps, cores): (u32, u32, u32),
-        [threads, machines, outstanding]: [u32; 3],
+        clients: [u32; 3],
         offered: Option<f64>,
         figures: Vec<&'static str>,
     ) {
@@ -201,17 +201,7 @@ impl Draft {
                 },
                 signaled_every: SIGNALED_EVERY,
             },
-            clients: Clients {
-                threads,
-                machines,
-                outstanding,
-                pace: match offered {
-                    Some(rate) => Pace::Open(Span::from_secs_f64(f64::from(threads) / rate)),
-                    None => Pace::Closed,
-                },
-                timing: Timing::Each,
-                seed: 1,
-            },
+            clients: Clients::new(clients, offered),
             path: PathOptions::default(),
         };
         let schedule = self.schedule(match offered {

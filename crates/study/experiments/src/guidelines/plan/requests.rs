@@ -1,8 +1,8 @@
 //! Cells of requests without a service: echoes, atomics, SENDs, READs and WRITEs of one machine or of many clients.
 
 use adverb_patterns::{
-    Clients, Echo, EchoBy, Inbound, Job, Limits, Load, Opcode, Outbound, Pace, Pattern, Places,
-    Posting, Refill, Reply, Timing, Transport, Wait,
+    Clients, Echo, EchoBy, Inbound, Job, Limits, Load, Opcode, Outbound, Pattern, Places, Posting,
+    Refill, Reply, Transport, Wait,
 };
 use adverb_units::Span;
 use adverb_verbs::PathOptions;
@@ -40,18 +40,6 @@ const PEERS: u32 = 8;
 /// Memory of each machine that requests access.
 const MEMORY: u64 = 2 << 20;
 
-/// Clients that send their next request as soon as there is room for it.
-fn asking(threads: u32, machines: u32, outstanding: u32) -> Clients {
-    Clients {
-        threads,
-        machines,
-        outstanding,
-        pace: Pace::Closed,
-        timing: Timing::Each,
-        seed: 1,
-    }
-}
-
 impl Draft {
     /// Ways to answer, over clients.
     pub(super) fn answers(&mut self) {
@@ -70,7 +58,10 @@ impl Draft {
                     request: ECHOED,
                     reply: ECHOED,
                     cores: 1,
-                    clients: asking(threads, self.clients([0, threads, 0])[1], ECHOES),
+                    clients: Clients::new(
+                        [threads, self.clients([0, threads, 0])[1], ECHOES],
+                        None,
+                    ),
                     think: Span::ZERO,
                     wait: Wait::Poll,
                     path: PathOptions::default(),
@@ -86,11 +77,10 @@ impl Draft {
         }
     }
 
-    /// A sequencer over TCP beside the ladder: under load, and with one request at a time.
+    /// A sequencer over TCP, for comparison with the ladder: under load, and with one request at a time.
     pub(super) fn sequencer_over_tcp(&mut self) {
-        for [threads, machines, outstanding] in [self.clients([70, 5, 32]), [1, 1, 1]] {
-            let clients = asking(threads, machines, outstanding);
-            let echo = Echo::sequencer(1, clients);
+        for clients in [self.clients([70, 5, 32]), [1, 1, 1]] {
+            let echo = Echo::sequencer(1, Clients::new(clients, None));
             let job = Job::Echo(echo, self.schedule(Span::from_us(1000)));
             self.add(echo.parameters(None), job, vec![LADDER.id]);
         }
