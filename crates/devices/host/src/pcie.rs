@@ -1,7 +1,7 @@
 //! Bytes over PCIe, counted by the processor's root ports.
 //!
 //! Intel's Xeon processors from Skylake on have counters that always run in each stack of root ports (IIO). The kernel
-//! names them `uncore_iio_free_running_N` and describes each in sysfs: its event, and what one count stands for. They
+//! names them `uncore_iio_free_running_N` and describes each in sysfs: its event, and the bytes of one count. They
 //! count all devices behind a port. `bw_in` are bytes from the devices (what they write, and their answers to reads of
 //! the CPU), `bw_out` bytes to the devices (the answers to what they read, and writes of the CPU); some processors have
 //! `bw_in` only. The kernel gives them to root and to processes with `CAP_PERFMON`.
@@ -27,8 +27,8 @@ const STACKS: &str = "uncore_iio_free_running";
 const EVENTS: [&str; 2] = ["bw_in_port", "bw_out_port"];
 /// Bytes of what an event's `unit` in sysfs names.
 const MIB: (&str, f64) = ("MiB", 1024.0 * 1024.0);
-/// Time between two readings of a log: short beside a measured time, long beside a reading, which takes a system call for
-/// each counter.
+/// Time between two readings of a log: short compared with a measured time, and long compared with a reading, which takes a
+/// system call for each counter.
 const EVERY: Duration = Duration::from_millis(20);
 
 /// Bytes over PCIe of all devices of this host.
@@ -40,7 +40,7 @@ pub struct PcieBytes {
     pub to_devices: Option<f64>,
 }
 
-/// A counter, and the bytes that one count stands for.
+/// A counter, and the bytes of one count.
 #[derive(Debug)]
 struct Port {
     counter: Counter,
@@ -314,8 +314,8 @@ mod tests {
         assert_eq!(bytes_at(&readings, at(41)), None);
     }
 
-    /// The kernel describes units and events as those of a Xeon: the `tsc` of unit `msr`, which virtual machines have, too,
-    /// counts here in place of a port.
+    /// The kernel describes all units in the same way, so the `tsc` of unit `msr`, which virtual machines also have, is counted
+    /// instead of a port of a Xeon.
     #[test]
     fn events_that_sysfs_describes_are_counted() {
         let msr = Path::new(UNITS).join("msr");

@@ -29,7 +29,7 @@ struct PerfEventAttr {
 pub(crate) enum Scope {
     /// In the calling thread.
     Thread,
-    /// In all threads on this CPU, or in the part of the machine that it stands for.
+    /// In all threads on this CPU; an event of a whole package, in the package of this CPU.
     Cpu(u32),
 }
 

@@ -322,7 +322,7 @@ fn pattern_roles(pattern: &Pattern) -> Vec<Role> {
 }
 
 /// Returns the roles of server cores, with their load, and of their clients. The cores are threads of one process, because
-/// those of a sequencer share the counter.
+/// the cores of a sequencer share the counter.
 fn served_roles(seats: Seats, cores: RoleLoad) -> Vec<Role> {
     let roles = (0..seats.members()).map(|number| {
         let role = RoleId(number);

@@ -20,7 +20,7 @@ pub struct ServiceTally {
     pub cpu: CpuTime,
     /// The time over which `cpu` was used.
     pub cpu_over: Span,
-    /// As that of a [`Tally`].
+    /// Begin and end of the measured time on the clock of its host, if the member reached both.
     pub window: Option<[Time; 2]>,
     /// Times from free slot to polled answer, if requests are timed.
     pub waits: Option<LatencyRecorder>,

@@ -184,8 +184,8 @@ impl<'s, S: Station> Members<'s, S> {
         }
     }
 
-    /// Waits until all members have reached this call; member 0 counts them. There is no timeout: some only wait here while
-    /// others measure, for as long as the user wants.
+    /// Waits until all members have reached this call; member 0 counts them. It has no timeout: some members only wait
+    /// here while others measure, however long that takes.
     ///
     /// # Errors
     /// A member is gone.

@@ -79,10 +79,10 @@ fn sockets(path: &Path) -> Result<[UdpSocket; 2]> {
     Ok([at(0, NEAR, FAR)?, at(1, FAR, NEAR)?])
 }
 
-/// Sends datagrams back to back; returns how long after the first one of [`BURST`] each was sent, and how long after it it
-/// arrived. Those before, which find caches cold and the router asleep, do not count. The receiving thread sleeps until all
-/// have passed a router that holds them for `delay`: there may be only two cores, for the sender and the router, and the
-/// router's would pay for the wake-ups.
+/// Sends datagrams back to back; returns when each of the last [`BURST`] was sent and when it arrived, from the first of them
+/// on. The [`COLD`] ones before them find cold caches and a sleeping router, and do not count. The receiving thread sleeps
+/// until all have passed a router that holds them for `delay`: there may be only two cores, for the sender and the router,
+/// and wake-ups would run on the router's core.
 fn burst(path: &Path, delay: Duration) -> Result<Vec<[Duration; 2]>> {
     let [near, far] = sockets(path)?;
     timestamp::turn_on(&far)?;

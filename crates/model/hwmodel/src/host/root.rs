@@ -115,8 +115,8 @@ impl Root {
         (node == NodeChoice::Other) == self.is_remote
     }
 
-    /// Starts the threads of a load, of which only as many as there are CPUs run at a time. Returns how many are on the
-    /// buffers' socket: threads on any node are on both in turn.
+    /// Starts the threads of a load; each CPU runs one at a time. Returns the number of threads on the buffers' socket: if they
+    /// may be on any node, every second one.
     pub(crate) fn load(&mut self, load: &CpuLoad, p: &Params, now: Time) -> u32 {
         let near = match load.node {
             NodeChoice::Any | NodeChoice::Number(_) => load.threads.div_ceil(2),

@@ -44,9 +44,10 @@ pub(super) const LADDER: FigureSpec = FigureSpec {
     title: "A sequencer from FETCH_ADD to RPCs without payload",
     caption: "Each design has what the one before it has, and one thing more. All clients have requests outstanding all \
               the time, so that the latency under load is their number over the rate; the last plot has one client with \
-              one request. The limit is the busiest resource of the model; on a real device it is not known. On soft, clients and server share this machine's cores. TCP is another \
-              way, not a step: a connection of each client, which both sides poll; a core sends all answers that it has \
-              for a client by one call.",
+              one request. The limit is the busiest resource of the model; on a real device it is not known. On \
+              soft, clients and server share this machine's cores. TCP is not a step, but shown for comparison: a \
+              connection of each client, which both sides poll; a core sends all answers that it has for a client by one \
+              call.",
     plots: Plots::Records(
         &[
             panel("Rate", BARS, RATE, under_load, design),
@@ -116,9 +117,8 @@ pub(super) const ANSWERS: FigureSpec = FigureSpec {
     name: "Ways to answer",
     title: "Requests of many clients to one core, answered by WRITE, by SEND, or by the NIC alone",
     caption: "Requests and replies of 32 B. WRITE, WRITE: both sides poll memory. WRITE, SEND: as HERD. READ: the client \
-              fetches its reply, and the core takes no part. TCP: a connection of each client, whose sockets both sides poll. A \
-              reply by UD needs one queue pair for all clients, the \
-              others one for each. A model and hardware can answer; on soft a queue pair costs what its memory costs.",
+              fetches its reply, and the core takes no part. TCP: a connection of each client, which both sides \
+              poll. A reply by UD needs one queue pair for all clients, the others one for each. A model and hardware can answer; on soft a queue pair costs what its memory costs.",
     plots: Plots::Records(
         &[
             panel("Rate", CLIENTS, RATE, every, by_way),

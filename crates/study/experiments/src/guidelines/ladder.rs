@@ -9,7 +9,7 @@ use crate::programs::{parameter, word};
 /// Steps of the ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
-    /// Beside the ladder: without RDMA.
+    /// Not a step: without RDMA, for comparison.
     Tcp,
     FetchAdd,
     Rpc,

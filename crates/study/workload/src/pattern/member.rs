@@ -53,7 +53,7 @@ pub struct Tally {
     pub cpu: CpuTime,
     /// Elapsed time of `cpu`.
     pub cpu_over: Span,
-    /// Begin and end of the measured time on the clock of its host, if it lived to see both.
+    /// Begin and end of the measured time on the clock of its host, if the member reached both.
     pub window: Option<[Time; 2]>,
     /// Counters of the device in the measured time, if the member reads them.
     pub counted: Counters,
