@@ -118,8 +118,8 @@ fn spacing_error(spacings: &[[Duration; 2]]) -> f64 {
 }
 
 const BURST: u32 = 1000;
-/// Datagrams before the burst.
-const COLD: u32 = 10;
+/// Datagrams before the burst: more than are sent while the router wakes up, reads what has come meanwhile, and catches up.
+const COLD: u32 = 200;
 /// How long after its delay a burst has arrived.
 const DRAINED: Duration = Duration::from_millis(20);
 

@@ -22,8 +22,8 @@ pub(crate) const ROWS: &[Bound] = &[
     Bound {
         name: "degen, spacing of a burst, 8 ms",
         what: "median error of the spacing (from the first one) of 1,000 datagrams sent back to back that arrive behind \
-               a delay of 8 ms, longer than the burst; the sender and the router have a core each, and the receiver \
-               sleeps meanwhile; next to it a router that holds each packet before it reads the next one",
+               a delay of 8 ms, longer than the burst, after 200 others that wake the router up; the sender and the router \
+               have a core each, and the receiver sleeps meanwhile; next to it a router that holds each packet before it reads the next one",
         unit: Unit::Percent,
         limit: Limit::Itself(5.0),
         measure: Measure::Rounds(|s| degen::spacing(s, Duration::from_millis(8))),
