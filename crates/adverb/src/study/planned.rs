@@ -12,9 +12,9 @@ use adverb_workload::pair::{CellSpec, Length};
 
 use crate::args::{PlaceArgs, StudyArgs};
 
-/// Virtual time that a cell measures on a model, instead of the quick study's 0.27 s on a real device: virtual
-/// time has no noise.
-const MODEL_DURATION: Span = Span::from_ms(5);
+/// Virtual time that a cell measures on a model, once, instead of the quick study's 0.27 s in three repetitions on a real
+/// device: virtual time has no noise.
+const MODEL_DURATION: Span = Span::from_ms(2);
 
 /// A device of a study, and where the two sides run.
 pub(super) struct StudyDevice {
@@ -111,8 +111,10 @@ fn planned(
     let mut plan = plan(only);
     let mut numbers = vec![None];
     if at.is_model() {
-        let lengths = plan.cells.iter_mut().map(|cell| &mut cell.params.length);
-        lengths.for_each(|each| *each = Length::Duration(MODEL_DURATION));
+        for cell in &mut plan.cells {
+            cell.params.length = Length::Duration(MODEL_DURATION);
+            cell.params.repetitions = 1;
+        }
     } else {
         let passes = meta.profile.repetitions();
         plan = plan.in_passes(passes);

@@ -95,9 +95,6 @@ pub(crate) struct Messages {
     buffers: Vec<Vec<u8>>,
 }
 
-/// Longer buffers are not kept for reuse.
-const KEPT: usize = 64 << 10;
-
 impl Messages {
     #[inline]
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
@@ -106,7 +103,7 @@ impl Messages {
 
     #[inline]
     pub(crate) fn keep(&mut self, mut buffer: Vec<u8>) {
-        if buffer.capacity() <= KEPT && buffer.capacity() > 0 {
+        if buffer.capacity() > 0 {
             buffer.clear();
             self.buffers.push(buffer);
         }
