@@ -15,8 +15,6 @@ use crate::error::{Fault, succeeded};
 const ATTENTION: Span = Span::from_ms(5);
 /// Timeout for a completion, or for another member's request.
 const TIMEOUT: Span = Span::from_secs(10);
-/// Timeout for another member's out-of-band message.
-const MEETING: Span = Span::from_secs(60);
 
 /// The member that counts the others.
 const FIRST: RoleId = RoleId(0);
@@ -139,31 +137,22 @@ impl<'s, S: Station> Members<'s, S> {
         Ok(self.station.send(to, message)?)
     }
 
-    /// Waits for the next message of another member.
+    /// Waits for the next message of another member. There is no timeout: some members only wait for it while others
+    /// measure, however long that takes.
     ///
     /// # Errors
-    /// Timeout, or a member is gone.
+    /// A member is gone.
     pub fn receive(&self, from: RoleId) -> Result<Vec<u8>, Fault> {
-        self.hear(from, Some(MEETING))
-    }
-
-    fn hear(&self, from: RoleId, timeout: Option<Span>) -> Result<Vec<u8>, Fault> {
         // Members other than 0, which watches all, may have ended with success.
         let noticed = match self.me {
             FIRST => &self.noticed[..],
             _ => &[FIRST],
         };
-        let mut waited = Span::ZERO;
         loop {
             if let Some(message) = self.receive_within(from, ATTENTION)? {
                 return Ok(message);
             }
             self.look_at(noticed)?;
-            waited += ATTENTION;
-            if let Some(timeout) = timeout.filter(|timeout| waited >= *timeout) {
-                let role = from;
-                return Err(OutOfBandError::TimedOut { role, timeout }.into());
-            }
         }
     }
 
@@ -184,8 +173,7 @@ impl<'s, S: Station> Members<'s, S> {
         }
     }
 
-    /// Waits until all members have reached this call; member 0 counts them. It has no timeout: some members only wait
-    /// here while others measure, however long that takes.
+    /// Waits until all members have reached this call; member 0 counts them.
     ///
     /// # Errors
     /// A member is gone.
@@ -200,7 +188,7 @@ impl<'s, S: Station> Members<'s, S> {
     }
 
     fn expect(&self, from: RoleId, word: &'static [u8]) -> Result<(), Fault> {
-        let heard = self.hear(from, None)?;
+        let heard = self.receive(from)?;
         if heard == word {
             return Ok(());
         }

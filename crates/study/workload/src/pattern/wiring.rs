@@ -139,7 +139,7 @@ pub fn send<S: Station>(
 /// Receives the next message of another member.
 ///
 /// # Errors
-/// The member is gone, or timeout.
+/// The member is gone.
 pub fn receive<S: Station, W: DeserializeOwned>(
     members: &Members<'_, S>,
     from: RoleId,
