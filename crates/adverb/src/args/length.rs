@@ -1,4 +1,4 @@
-//! Length of a measurement: options of `ping` and `blast`.
+//! Length of a measurement: options of `ping` and `blast`, and of programs that measure requests for a time.
 
 use adverb_units::Span;
 use adverb_workload::pair::Length;
@@ -41,4 +41,17 @@ impl LengthArgs {
             (None, duration) => Length::Duration(duration.unwrap_or(default)),
         }
     }
+}
+
+/// Length and number of the runs of a program with several members.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct RunsArgs {
+    /// Measure for this long, after a quarter of it to warm up: seconds (10), or with a unit (500ms)
+    /// [default: 1s; of a model 1ms, in virtual time]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Option<Span>,
+
+    /// Runs of the whole program: their spread gives the mean its interval
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u32, _>(1..=1000))]
+    pub(crate) repetitions: u32,
 }

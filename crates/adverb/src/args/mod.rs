@@ -46,6 +46,7 @@ pub(crate) use connect::ConnectArgs;
 pub(crate) use degen::DegenArgs;
 pub(crate) use format::Format;
 pub(crate) use install::{CompletionsArgs, ManArgs};
+pub(crate) use length::RunsArgs;
 pub(crate) use limit::LimitArgs;
 pub(crate) use loops::{ClosedLoopArgs, LoadArgs, LoopArgs, OnOff, OpenLoopArgs, WorkerMix};
 pub(crate) use machine::{DevicesArgs, DoctorArgs, NodesArgs};

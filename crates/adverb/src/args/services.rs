@@ -1,10 +1,11 @@
 //! The command lines of programs with several members.
 
-use adverb_units::{Bytes, Span};
+use adverb_units::Bytes;
 use clap::{Args, ValueEnum};
 
+use super::length::RunsArgs;
 use super::target::TargetArgs;
-use super::value::{count, duration, rate};
+use super::value::{count, rate};
 
 /// Measure a sequencer: unique numbers for many clients, by RPC or by FETCH_ADD
 ///
@@ -192,14 +193,8 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "N", value_parser = count::<u32, _>(1..=1024))]
     pub(crate) machines: Option<u32>,
 
-    /// Measure for this long, after a quarter of it to warm up: seconds (10), or with a unit (500ms)
-    /// [default: 1s; of a model 1ms, in virtual time]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) duration: Option<Span>,
-
-    /// Runs of the whole program: their spread gives the mean its interval
-    #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u32, _>(1..=1000))]
-    pub(crate) repetitions: u32,
+    #[command(flatten)]
+    pub(crate) runs: RunsArgs,
 
     /// Count the bytes over PCIe of this host for each request, by the counters of an Intel Xeon (from
     /// Skylake on, as root or with CAP_PERFMON; all devices, so keep the others quiet)

@@ -1,11 +1,11 @@
 //! The command line of `adverb sync`.
 
 use adverb_patterns::LocalUpdates;
-use adverb_units::Span;
 use clap::Args;
 
+use super::length::RunsArgs;
 use super::target::TargetArgs;
-use super::value::{count, duration, word_of};
+use super::value::{count, word_of};
 
 /// Measure whether CPU's and NIC's atomic updates of one word lose any, and what each costs
 ///
@@ -56,14 +56,8 @@ pub(crate) struct SyncArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u32, _>(1..=4096))]
     pub(crate) outstanding: u32,
 
-    /// Measure for this long, after a quarter of it to warm up: seconds (10), or with a unit (500ms)
-    /// [default: 1s; of a model 1ms, in virtual time]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) duration: Option<Span>,
-
-    /// Runs of the whole program: their spread gives the mean its interval
-    #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u32, _>(1..=1000))]
-    pub(crate) repetitions: u32,
+    #[command(flatten)]
+    pub(crate) runs: RunsArgs,
 
     #[command(flatten)]
     pub(crate) on: TargetArgs,

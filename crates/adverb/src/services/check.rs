@@ -6,7 +6,7 @@ use adverb_patterns::{Posting, StoreLoad};
 use adverb_units::{Bytes, Span};
 
 use super::words::word;
-use crate::args::{ClientArgs, KvArgs, PostingArgs, ServerArgs};
+use crate::args::{ClientArgs, KvArgs, PostingArgs, RunsArgs, ServerArgs};
 
 /// Maximum memory that the sizes of a program may ask for.
 const MOST_MEMORY: Bytes = Bytes::mib(2048);
@@ -44,11 +44,11 @@ pub(super) fn check_counts(clients: &ClientArgs, posts: PostingArgs) -> anyhow::
         ))
         .into());
     }
-    check_duration(clients)
+    check_duration(&clients.runs)
 }
 
-pub(super) fn check_duration(clients: &ClientArgs) -> anyhow::Result<()> {
-    if clients.duration == Some(Span::ZERO) {
+pub(super) fn check_duration(runs: &RunsArgs) -> anyhow::Result<()> {
+    if runs.duration == Some(Span::ZERO) {
         return Err(Usage("--duration 0: nothing can be measured in no time".to_owned()).into());
     }
     Ok(())

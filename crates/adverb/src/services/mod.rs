@@ -94,7 +94,7 @@ fn over_tcp(server: &ServerArgs, clients: &ClientArgs) -> anyhow::Result<JobCell
         let reason = "over TCP a core sends all answers that it has for a client by one call";
         return Err(Usage(format!("{flag}: {reason}; leave it out")).into());
     }
-    check_duration(clients)?;
+    check_duration(&clients.runs)?;
     check_cores(server.cores, clients.clients)?;
     let echo = Echo {
         path: clients.on.path.options()?,

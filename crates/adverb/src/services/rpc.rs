@@ -35,7 +35,7 @@ pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
         let duration = schedule_on(args, &on.device).measured;
         let setting = Setting {
             pcie_counters: args.pcie_counters,
-            ..Setting::new(on, args.repetitions, duration)
+            ..Setting::new(on, args.runs.repetitions, duration)
         };
         let cells = points.iter();
         let cells = cells.flat_map(|args| ways(args, &on.device, &mut left_out));
@@ -126,7 +126,7 @@ fn cell(
     device: &DeviceArgs,
 ) -> anyhow::Result<JobCell> {
     let clients = &args.clients;
-    check_duration(clients)?;
+    check_duration(&clients.runs)?;
     check_cores(args.cores, clients.clients)?;
     let sizes = [("--request", args.request), ("--reply", args.reply)];
     for (flag, size) in sizes {

@@ -29,7 +29,7 @@ pub(super) fn schedule(args: &ClientArgs) -> Schedule {
 
 /// Returns the same on one of several devices.
 pub(super) fn schedule_on(args: &ClientArgs, device: &DeviceArgs) -> Schedule {
-    schedule_of(time_of(args.duration, &device.choice()))
+    schedule_of(time_of(args.runs.duration, &device.choice()))
 }
 
 fn schedule_of(measured: Span) -> Schedule {
@@ -83,10 +83,10 @@ impl<'a> Setting<'a> {
 
 impl<'a> From<&'a ClientArgs> for Setting<'a> {
     fn from(args: &'a ClientArgs) -> Self {
-        let duration = time_of(args.duration, &args.on.device.choice());
+        let duration = time_of(args.runs.duration, &args.on.device.choice());
         Setting {
             pcie_counters: args.pcie_counters,
-            ..Setting::new(&args.on, args.repetitions, duration)
+            ..Setting::new(&args.on, args.runs.repetitions, duration)
         }
     }
 }

@@ -9,6 +9,7 @@ use adverb_results::{DeviceKind, Record, Word};
 use adverb_units::{MessageRate, Span};
 use adverb_verbs::AtomicCap;
 
+use super::check::check_duration;
 use super::start::{Setting, measure_as, time_of};
 use super::words::counted;
 use crate::args::{Format, SyncArgs};
@@ -30,8 +31,11 @@ pub(crate) fn sync(points: &[SyncArgs]) -> anyhow::Result<()> {
         ))
         .into());
     }
-    let duration = time_of(args.duration, &device);
-    let setting = Setting::new(&args.on, args.repetitions, duration);
+    points
+        .iter()
+        .try_for_each(|args| check_duration(&args.runs))?;
+    let duration = time_of(args.runs.duration, &device);
+    let setting = Setting::new(&args.on, args.runs.repetitions, duration);
     let cells = points.iter().flat_map(|args| {
         let ways: &[LocalUpdates] = match &args.local {
             Some(one) => std::slice::from_ref(one),

@@ -83,6 +83,7 @@ fn what_has_no_atomics_is_refused() {
     let refused = |line: &str| Place::new().run(line).refused(2).to_owned();
     insta::assert_snapshot!(refused("sync --device tcp"), @"error: tcp: TCP has no atomic operations; name an RDMA device");
     insta::assert_snapshot!(refused("sync --local by-hand"), @"error: invalid --local 'by-hand': expected none, cpu, loopback or plain");
+    insta::assert_snapshot!(refused("sync --duration 0"), @"error: --duration 0: nothing can be measured in no time");
     let many = refused("sync --local cpu --threads 1024 --duration 10ms");
     assert!(many.contains("1024 workers exceed the"), "{many}");
 }
