@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use adverb_launch::SUPPORT;
-use adverb_measure::{Ending, Folder, render};
+use adverb_measure::{Ending, Folder, Rendered, render};
 use adverb_results::{Outcome, Probability, Record, Values, Writer, swept, word};
 use anyhow::bail;
 use serde_json::Value;
@@ -136,11 +136,11 @@ impl<T> Sink<T> {
         &self.table
     }
 
-    /// Closes the folder and writes its report, also if `measured` is an error.
+    /// Closes the folder and writes its report, also if `measured` is an error. Returns the report, if there is a folder.
     ///
     /// # Errors
     /// The error of `measured`; or the folder cannot be written; or points were outside the limits.
-    pub(crate) fn finish(self, measured: anyhow::Result<()>) -> anyhow::Result<()> {
+    pub(crate) fn finish(self, measured: anyhow::Result<()>) -> anyhow::Result<Option<Rendered>> {
         let ending = match measured {
             Ok(()) => Ending::Whole,
             Err(_) => Ending::Cut,
@@ -149,22 +149,22 @@ impl<T> Sink<T> {
         self.support.iter().for_each(|line| terminal::say(line));
         // The error of the measurement matters more than one of the report.
         let closed = self.close(ending);
-        measured.and(closed)?;
+        let rendered = measured.and(closed)?;
         match missed {
-            0 => Ok(()),
+            0 => Ok(rendered),
             1 => bail!("1 point is outside the limits"),
             n => bail!("{n} points are outside the limits"),
         }
     }
 
-    fn close(self, ending: Ending) -> anyhow::Result<()> {
+    fn close(self, ending: Ending) -> anyhow::Result<Option<Rendered>> {
         let Some(kept) = self.folder else {
-            return Ok(());
+            return Ok(None);
         };
         kept.writer.close()?;
         let rendered = render(kept.folder.path(), ending)?;
         terminal::say(&format!("report: {}", rendered.path.display()));
-        Ok(())
+        Ok(Some(rendered))
     }
 }
 

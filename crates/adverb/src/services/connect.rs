@@ -33,7 +33,8 @@ pub(crate) fn connect(points: &[ConnectArgs]) -> anyhow::Result<()> {
         };
         let setting = Setting::new(&on, 1, Span::ZERO);
         let cells = points.iter().map(|point| cell(point, device));
-        measured.push(measure_as(cells, &setting, |title| Life { title })?);
+        let (records, _) = measure_as(cells, &setting, |title| Life { title })?;
+        measured.push(records);
     }
     if let [first, rest @ ..] = &measured[..]
         && !rest.is_empty()

@@ -59,7 +59,7 @@ pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
             .collect(),
     };
     let all: Vec<_> = all.iter().map(|(on, cells)| (on, &cells[..])).collect();
-    let records = measure_each(&all, rows)?;
+    let (records, _) = measure_each(&all, rows)?;
     if args.on.format == Format::Text {
         print_answers(&records)?;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use adverb_host::PcieCounters;
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Peer, Usage};
-use adverb_measure::{Backend, JobCell, JobRecorder};
+use adverb_measure::{Backend, JobCell, JobRecorder, Rendered};
 use adverb_results::{Impairment, Record, Values, merged};
 use adverb_units::Span;
 use adverb_workload::{Program, pattern::Schedule};
@@ -103,7 +103,7 @@ pub(super) fn measure(
 }
 
 /// Runs the points of a program one after another on the device and hosts that were named, and prints them
-/// as `rows` below a title. Returns the records.
+/// as `rows` below a title. Returns the records, and the report if they are kept in a folder.
 ///
 /// # Errors
 /// A point cannot run there, or fails; the records of earlier points are kept.
@@ -111,7 +111,7 @@ pub(crate) fn measure_as<T: Table>(
     cells: impl Iterator<Item = anyhow::Result<JobCell>>,
     args: &Setting<'_>,
     rows: impl FnOnce(String) -> T,
-) -> anyhow::Result<Vec<Record>> {
+) -> anyhow::Result<(Vec<Record>, Option<Rendered>)> {
     let cells: Vec<JobCell> = cells.collect::<anyhow::Result<_>>()?;
     // The columns of a sweep show the parameters in which its points differ.
     let title = match &cells[..] {
@@ -121,14 +121,14 @@ pub(crate) fn measure_as<T: Table>(
     measure_each(&[(args, &cells)], rows(title))
 }
 
-/// Runs points on each of several devices, and prints them as rows of one table. Returns the records.
+/// Runs points on each of several devices, and prints them as rows of one table. Returns the same.
 ///
 /// # Errors
 /// As for [`measure_as`].
 pub(super) fn measure_each<T: Table>(
     all: &[(&Setting<'_>, &[JobCell])],
     table: T,
-) -> anyhow::Result<Vec<Record>> {
+) -> anyhow::Result<(Vec<Record>, Option<Rendered>)> {
     let interrupt = Interrupt::listen()?;
     let mut recorders = Vec::new();
     for (args, cells) in all {
@@ -166,9 +166,9 @@ pub(super) fn measure_each<T: Table>(
         }
         Ok(())
     });
-    sink.finish(measured)?;
+    let rendered = sink.finish(measured)?;
     monitors.into_iter().for_each(LoadMonitor::warn);
-    Ok(records)
+    Ok((records, rendered))
 }
 
 fn warn_if_idle(record: &Record, args: &Setting<'_>) {

@@ -8,10 +8,11 @@ use std::sync::mpsc::Sender;
 use adverb_experiments::{Abilities, Profile, ProgramStudy};
 use adverb_host::{nodes, resolve, usable_cores};
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, SoftAddress, TcpAddress, Usage};
-use adverb_measure::{Ending, JobCell, render};
+use adverb_measure::{JobCell, Rendered};
 use adverb_results::{Impairment, Record};
 use adverb_units::Span;
 use adverb_verbs::{NodeChoice, PathOptions};
+use anyhow::Context as _;
 use serde_json::json;
 
 use super::ends::{self, behind_degen};
@@ -27,11 +28,12 @@ pub(super) fn run(study: &'static ProgramStudy, args: &StudyArgs) -> anyhow::Res
     refuse(study, args)?;
     let out = folder(args);
     let devices = devices(args)?;
-    let (planned, ok) = match args.degen {
+    let measured = match args.degen {
         true => behind_degen(|router| measure(study, args, (&devices, &out), Some(router)))?,
         false => measure(study, args, (&devices, &out), None)?,
     };
-    let rendered = render(&out, Ending::Whole)?;
+    let (planned, ok, rendered) = measured;
+    let rendered = rendered.context("a study has a device")?;
     let mut stdout = terminal::stdout();
     match args.format {
         Format::Json => {
@@ -48,23 +50,23 @@ pub(super) fn run(study: &'static ProgramStudy, args: &StudyArgs) -> anyhow::Res
         }
     }
     if args.open {
-        report::show(&out.join("report.html"))?;
+        report::show(&rendered.path)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Measures the study's cells on each device, in a folder. `router` is what is between the hosts. Returns the number of
-/// cells, and of those that were measured now.
+/// cells, and of those that were measured now, and the last report.
 fn measure(
     study: &'static ProgramStudy,
     args: &StudyArgs,
     (devices, out): (&[DeviceArgs], &Path),
     router: Option<&Sender<Impairment>>,
-) -> anyhow::Result<(usize, usize)> {
+) -> anyhow::Result<(usize, usize, Option<Rendered>)> {
     let mut place = args.place.clone();
     place.peer.extend(router.map(|_| ends::peer()));
     let mut is_first = true;
-    let (mut planned, mut measured) = (0, 0);
+    let (mut planned, mut measured, mut last) = (0, 0, None);
     for device in devices {
         let on = TargetArgs {
             device: device.clone(),
@@ -87,9 +89,12 @@ fn measure(
         };
         let cells = cells(study, args, device)?;
         planned += cells.len();
-        measured += measure_as(cells.into_iter().map(Ok), &setting, |_| Rows(study))?.len();
+        let cells = cells.into_iter().map(Ok);
+        let (records, rendered) = measure_as(cells, &setting, |_| Rows(study))?;
+        measured += records.len();
+        last = rendered;
     }
-    Ok((planned, measured))
+    Ok((planned, measured, last))
 }
 
 /// Returns the devices to measure: the named ones, or both devices of the near end of a path.
