@@ -192,7 +192,8 @@ fn with_usual_options(command: clap::Command) -> clap::Command {
             return arg;
         }
         let name = arg.get_value_names().and_then(|names| names.first());
-        let has_unit = name.is_some_and(|name| ["TIME", "SHARE"].contains(&name.as_str()));
+        let has_unit =
+            name.is_some_and(|name| ["TIME", "SHARE", "RATE", "SIZE"].contains(&name.as_str()));
         arg.allow_negative_numbers(true)
             .allow_hyphen_values(has_unit)
             .hide_possible_values(true)
