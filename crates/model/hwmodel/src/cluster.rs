@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::nic::long_path::LongPath;
 use crate::objects::ModelContext;
 use crate::preset::{Kind, Preset};
-use crate::station::ModelStation;
+use crate::station::{InterruptCore, ModelStation};
 use crate::trace::{Step, Tracer};
 use crate::utilization::Usage;
 use crate::world::fabric::{Fabric, Mailbox};
@@ -168,7 +168,8 @@ impl Cluster {
     ) -> Returned<T> {
         let seat = |fabric: &mut Fabric, _: &mut _| fabric.machines[machine].take_seat();
         let place = self.shared().with(seat);
-        self.put(machine, name, Some(place), body)
+        let place = (Some(place), InterruptCore::Unused);
+        self.put(machine, name, place, body)
     }
 
     /// Adds a role that sleeps nearly all the time, and so takes no core from the others.
@@ -178,14 +179,25 @@ impl Cluster {
         name: &str,
         body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
     ) -> Returned<T> {
-        self.put(machine, name, None, body)
+        self.put(machine, name, (None, InterruptCore::Unused), body)
+    }
+
+    /// Adds a role that sleeps most of the time. It runs on the core that handles network interrupts, and takes precedence
+    /// over a computation there.
+    pub fn spawn_preempting<T: 'static>(
+        &mut self,
+        machine: MachineId,
+        name: &str,
+        body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
+    ) -> Returned<T> {
+        self.put(machine, name, (None, InterruptCore::Preempts), body)
     }
 
     fn put<T: 'static>(
         &mut self,
         machine: MachineId,
         name: &str,
-        place: Option<u32>,
+        (place, interrupt_core): (Option<u32>, InterruptCore),
         body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
     ) -> Returned<T> {
         let shared = self.simulation.shared().clone();
@@ -206,7 +218,12 @@ impl Cluster {
             .spawn(name, RoleKind::Work, move |role: &Role<'_, Fabric>| {
                 role.set_pace(role.with(|fabric, _| fabric.machines[machine].pace(place)));
                 let context = ModelContext::new(role.shared(), machine);
-                let result = body(&ModelStation::new(role, (id, place), context, core));
+                let result = body(&ModelStation::new(
+                    role,
+                    (id, place, interrupt_core),
+                    context,
+                    core,
+                ));
                 role.sync();
                 role.with(|fabric, events| {
                     fabric.mail[id.0 as usize].ended = true;

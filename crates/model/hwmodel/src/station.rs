@@ -1,5 +1,7 @@
 //! The station of a role on the model. Its clock is virtual, and its waits let the world advance.
 
+mod interrupt_core;
+
 use std::cell::Cell;
 
 use adverb_sim::{Condition, Role, Wake};
@@ -18,6 +20,8 @@ use crate::objects::{ModelChannel, ModelContext, ModelCq, ModelMr};
 use crate::params::CpuParams;
 use crate::trace::StepKind;
 use crate::world::fabric::{Fabric, OutOfBandMessage};
+
+pub(crate) use interrupt_core::InterruptCore;
 
 /// Refuses nodes by number.
 fn named(node: NodeChoice) -> Result<(), PlacementError> {
@@ -46,8 +50,9 @@ pub struct ModelStation<'y> {
     idle: Cell<Span>,
     /// CPU time in the kernel.
     system: Cell<Span>,
-    /// The memory bandwidth that DMA had used at the role's last load from memory.
+    /// The memory bandwidth that had been used when the role last moved lines from or to memory.
     taken: Cell<Taken>,
+    interrupt_core: Cell<InterruptCore>,
     /// The direction in which its loads cross, if its thread is not on the node of its memory.
     crossing: Cell<Option<Crossing>>,
 }
@@ -55,7 +60,7 @@ pub struct ModelStation<'y> {
 impl<'y> ModelStation<'y> {
     pub(crate) fn new(
         role: &'y Role<'y, Fabric>,
-        (id, place): (RoleId, Option<u32>),
+        (id, place, interrupt_core): (RoleId, Option<u32>, InterruptCore),
         context: ModelContext,
         core: CoreTimes,
     ) -> Self {
@@ -70,6 +75,7 @@ impl<'y> ModelStation<'y> {
             idle: Cell::default(),
             system: Cell::default(),
             taken: Cell::default(),
+            interrupt_core: Cell::new(interrupt_core),
             crossing: Cell::default(),
         }
     }
@@ -96,7 +102,7 @@ impl<'y> ModelStation<'y> {
     pub(crate) fn wake_up(&self) {
         let (whole, busy) = (self.cpu.wake_ns, self.cpu.wake_cpu_ns);
         let waking = whole.saturating_sub(busy);
-        self.busy(StepKind::Wake, waking);
+        self.step(StepKind::Wake, waking);
         self.idle.set(self.idle.get() + waking);
         self.in_kernel(busy.saturating_sub(self.cpu.wake_user_ns));
         self.busy(StepKind::Refill, self.cpu.wake_user_ns.min(busy));
@@ -115,14 +121,6 @@ impl<'y> ModelStation<'y> {
 
     pub(crate) fn deadline(&self, timeout: Span) -> Option<Time> {
         (timeout < Span::MAX).then(|| self.role.now() + timeout)
-    }
-
-    /// Occupies the CPU with a step for `span`.
-    fn busy(&self, kind: StepKind, span: Span) {
-        let machine = self.context.machine();
-        self.role.with(|fabric, events| {
-            fabric.machines[machine].work(kind, span, &mut events.clock);
-        });
     }
 
     /// Waits for `condition` while the CPU does what `kind` says.
@@ -203,23 +201,29 @@ impl<'y> ModelStation<'y> {
             return crossing;
         }
         let machine = self.context.machine();
-        let (queueing, is_apart) = self.role.with(|fabric, _| {
-            let root = &fabric.machines[machine].root;
-            (root.queueing(), root.allocates())
-        });
-        let queueing = queueing * at_a_time + crossing;
-        if is_apart {
-            return queueing;
+        let queueing = self
+            .role
+            .with(|fabric, _| fabric.machines[machine].root.queueing());
+        queueing * at_a_time + crossing + self.move_lines(lines.into())
+    }
+
+    /// Moves lines from or to memory. Returns how long they wait for DMA and for other cores; with DDIO, neither DMA nor the
+    /// copies of the kernel need memory.
+    pub(crate) fn move_lines(&self, lines: u64) -> Span {
+        let machine = self.context.machine();
+        let is_apart = |fabric: &mut Fabric| fabric.machines[machine].root.allocates();
+        if self.role.with(|fabric, _| is_apart(fabric)) {
+            return Span::ZERO;
         }
-        // DMA up to now must be accounted for first.
+        // What others have moved up to now must be accounted for first.
         self.role.sync();
         let mut last = self.taken.get();
         let wait = self.role.with(|fabric, events| {
-            let root = &fabric.machines[machine].root;
-            root.load_wait(&mut last, events.now())
+            let root = &mut fabric.machines[machine].root;
+            root.move_lines(lines, &mut last, events.now())
         });
         self.taken.set(last);
-        queueing + wait * u64::from(lines)
+        wait
     }
 
     pub(crate) fn in_kernel(&self, span: Span) {
@@ -381,31 +385,25 @@ impl Station for ModelStation<'_> {
     }
 
     fn compute(&self, span: Span) {
-        self.busy(StepKind::Compute, span);
+        self.step(StepKind::Compute, span);
     }
 
-    /// The computation runs on the core that handles network interrupts, which take precedence over it.
+    /// The computation runs on the core that handles network interrupts, which take precedence over it, and from now on
+    /// over what else the role does.
     fn execute(&self, idle: Span) {
-        let machine = self.context.machine();
-        let interrupted = || {
-            self.role
-                .with(|fabric, _| fabric.machines[machine].interrupted)
-        };
-        self.role.sync();
-        let (mut before, mut left) = (interrupted(), idle);
-        while left > Span::ZERO {
-            self.busy(StepKind::Compute, left);
-            self.role.sync();
-            let after = interrupted();
-            left = after.saturating_sub(before);
-            before = after;
-            self.system.set(self.system.get() + left);
+        if self.interrupt_core.get() == InterruptCore::Unused && idle > Span::ZERO {
+            self.interrupt_core.set(InterruptCore::Preempted);
         }
+        self.busy(StepKind::Compute, idle);
     }
 
     fn account(&self, work: Work) {
         let machine = self.context.machine();
         let span = self.core.time(work) + self.stalls(work);
+        let is_atomic = matches!(work, Work::Atomic { .. });
+        if !is_atomic && self.interrupt_core.get() != InterruptCore::Unused {
+            return self.busy(StepKind::Compute, span);
+        }
         self.role
             .with(|fabric, _| fabric.machines[machine].worked += span);
         let Work::Atomic { word } = work else {

@@ -11,6 +11,7 @@ use adverb_sim::{Condition, Wake};
 use adverb_units::{Span, Time};
 use adverb_verbs::{Note, StreamAddress, StreamError, StreamStep, StreamWait, Streams, WaitError};
 
+use crate::host::pcie::LINE;
 use crate::host::tcp::{End, EndState, Flag, Listener};
 use crate::rate::ns;
 use crate::station::ModelStation;
@@ -75,12 +76,21 @@ impl ModelStation<'_> {
         let tcp = self
             .role()
             .with(|fabric, _| fabric.machines[machine].preset.params.tcp);
-        let copy = ns(tcp.copy_byte_ns * bytes.len() as f64);
-        self.in_kernel(copy + tcp.process_ns + doorbell);
+        self.in_kernel(self.copying(bytes.len()) + tcp.process_ns + doorbell);
         self.role().with(|fabric, events| {
             fabric.push(end, bytes);
             fabric.transmit(end, (bytes.len() as u32, flag), events.clock.now(), events);
         });
+    }
+
+    /// Returns how long the kernel copies `bytes` from or to the program. It moves each line twice: one side reads it, the
+    /// other one writes it.
+    fn copying(&self, bytes: usize) -> Span {
+        let machine = self.machine();
+        let byte = self
+            .role()
+            .with(|fabric, _| fabric.machines[machine].preset.params.tcp.copy_byte_ns);
+        ns(byte * bytes as f64) + self.move_lines(2 * (bytes as u64).div_ceil(LINE))
     }
 
     /// Waits for `condition`; returns false at the deadline.
@@ -281,11 +291,10 @@ impl Streams for ModelStation<'_> {
         timeout: Span,
     ) -> Result<usize, WaitError> {
         let deadline = self.deadline(timeout);
-        let machine = self.machine();
         self.system_call();
         loop {
             self.role().sync();
-            let (taken, byte, ended, condition, interrupts) = self.role().with(|fabric, events| {
+            let (taken, ended, condition, interrupts) = self.role().with(|fabric, events| {
                 let this = &mut fabric.ends[stream.end as usize];
                 let interrupts = std::mem::take(&mut this.interrupts);
                 let (ended, condition) = (this.state == EndState::Ended, this.data);
@@ -293,14 +302,13 @@ impl Streams for ModelStation<'_> {
                 if taken > 0 {
                     fabric.pull(stream.end, &mut into[..taken], events);
                 }
-                let byte = fabric.machines[machine].preset.params.tcp.copy_byte_ns;
-                (taken, byte, ended, condition, interrupts)
+                (taken, ended, condition, interrupts)
             });
             if how == StreamWait::Sleep {
                 self.not_idle(interrupts);
             }
             if taken > 0 {
-                self.in_kernel(ns(byte * taken as f64));
+                self.in_kernel(self.copying(taken));
                 return Ok(taken);
             }
             if ended {

@@ -45,17 +45,21 @@ impl CoreTimes {
         }
     }
 
-    /// Cache misses overlap, up to the number of line fill buffers.
+    /// Cache misses overlap, up to the number of line fill buffers, and not beyond the bandwidth of memory.
     fn load(&self, lines: u64, from: Level) -> Span {
         let one = match from {
             Level::Cache => self.memory.llc_ns,
             Level::Memory => self.memory.dram_ns,
         };
         let line_fills = self.cpu.line_fills.into();
-        match lines {
+        let overlapped = match lines {
             0 => Span::ZERO,
             n if n <= line_fills => one,
             n => one * n / line_fills,
+        };
+        match from {
+            Level::Cache => overlapped,
+            Level::Memory => overlapped.max(self.memory.line_ns * lines),
         }
     }
 }
@@ -136,6 +140,17 @@ mod tests {
         assert_eq!(load(1), p.memory.dram_ns);
         assert_eq!(load(fills), load(1));
         assert_eq!(load(3 * fills), load(1) * 3);
+    }
+
+    #[test]
+    fn a_core_does_not_exceed_the_bandwidth_of_memory() {
+        let mut p = params();
+        p.memory.line_ns = p.memory.dram_ns;
+        let root = Root::new(&p, Placement::Cached, |name| Seed(1).stream(name, 0));
+        let core = CoreTimes::new(&p, &root);
+        let load = |from| core.time(Work::Load { lines: 100, from });
+        assert_eq!(load(Level::Memory), p.memory.line_ns * 100);
+        assert_eq!(load(Level::Cache), p.memory.llc_ns * 10);
     }
 
     #[test]

@@ -14,8 +14,8 @@ use crate::host::share::{Filling, Share};
 use crate::params::Params;
 use crate::rate::ns;
 
-/// Largest share of the memory bandwidth that DMA gets.
-const MAX_DMA_SHARE: f64 = 0.9;
+/// Largest share of the memory bandwidth that DMA and other cores get while a core needs it.
+const MAX_OTHERS_SHARE: f64 = 0.9;
 
 /// The path of the NIC's writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ enum Flow {
     Across,
 }
 
-/// The memory bandwidth that DMA has used up to a time.
+/// The memory bandwidth that DMA and all cores have used up to a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Taken {
     at: Time,
@@ -41,7 +41,7 @@ pub(crate) struct Root {
     flow: Flow,
     /// Whether buffers are on the other socket.
     is_remote: bool,
-    /// Time for which a line occupies memory, and the total time of all lines of DMA.
+    /// Time for which a line occupies memory, and the total time of all lines of DMA and of cores.
     line: Span,
     taken: Span,
     /// Whether buffers are in memory.
@@ -219,16 +219,17 @@ impl Root {
         }
     }
 
-    /// Returns how long a core's load of a line from memory waits for DMA, which had its share of the memory
-    /// bandwidth since `last`; updates `last`.
+    /// A core moves `lines` from or to memory. Returns how long they wait for DMA and for other cores, which had
+    /// their share of the memory bandwidth since `last`; updates `last`.
     ///
-    /// An M/D/1 queue: with the probability of that share the load finds a line of DMA in service, half done
-    /// on average, and others queued behind it.
-    pub(crate) fn load_wait(&self, last: &mut Taken, at: Time) -> Span {
+    /// An M/D/1 queue: with the probability of that share a line finds another one in service, half done on average,
+    /// and others queued behind it.
+    pub(crate) fn move_lines(&mut self, lines: u64, last: &mut Taken, at: Time) -> Span {
         let (over, time) = (
             (at - last.at).as_ns_f64(),
             self.taken.saturating_sub(last.time),
         );
+        self.taken += self.line * lines;
         *last = Taken {
             at,
             time: self.taken,
@@ -236,8 +237,8 @@ impl Root {
         if over <= 0.0 {
             return Span::ZERO;
         }
-        let share = (time.as_ns_f64() / over).min(MAX_DMA_SHARE);
-        ns(self.line.as_ns_f64() / 2.0 * share / (1.0 - share))
+        let share = (time.as_ns_f64() / over).min(MAX_OTHERS_SHARE);
+        ns(self.line.as_ns_f64() / 2.0 * share / (1.0 - share)) * lines
     }
 
     /// The NIC reads `bytes` of the buffers' socket; returns how long they wait to cross.
@@ -366,6 +367,22 @@ mod tests {
         );
         let written_back = cold.line * (4 * share - kept) as u64;
         assert_eq!(cold.taken, written_back, "all others");
+    }
+
+    #[test]
+    fn a_core_waits_for_dma_and_for_other_cores_but_not_for_its_own_lines() {
+        let mut root = root(Placement::Cached, 0);
+        let at = |us| Time::ZERO + Span::from_us(us);
+        let (mut one, mut other) = (Taken::default(), Taken::default());
+        for us in [1, 2] {
+            assert_eq!(root.move_lines(100, &mut one, at(us)), Span::ZERO);
+        }
+        let cores = root.move_lines(100, &mut other, at(2));
+        assert!(cores > Span::ZERO, "200 lines of the first core");
+        assert_eq!(root.move_lines(0, &mut one, at(3)), Span::ZERO);
+        root.carry(200 * LINE);
+        let dma = root.move_lines(100, &mut one, at(5));
+        assert_eq!(dma, cores, "200 lines in two microseconds, too");
     }
 
     #[test]

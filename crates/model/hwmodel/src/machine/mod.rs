@@ -68,8 +68,9 @@ pub(crate) struct Machine {
     pub(crate) path: Option<LongPath>,
     /// The core that handles network interrupts.
     pub(crate) interrupts: Server,
-    /// CPU time of all network interrupts so far.
+    /// CPU time there so far of all network interrupts, and of roles that take precedence over others.
     pub(crate) interrupted: Span,
+    pub(crate) preempted: Span,
     pub(crate) memory: Memory,
     pub(crate) placement: Placement,
     pub(crate) root: Root,
@@ -117,6 +118,7 @@ impl Machine {
             path: None,
             interrupts: Server::default(),
             interrupted: Span::ZERO,
+            preempted: Span::ZERO,
             memory: Memory::new(index, p.nic.page_bytes.into()),
             placement,
             root,

@@ -3,7 +3,8 @@
 //! The kernel passes pieces of a stream to the NIC: segments, or several at once if the NIC has GSO and GRO.
 //! A piece is read over PCIe, sent in frames of the IP MTU, written to the other host's memory, and raises
 //! an interrupt. A core there handles interrupts, runs the protocol for each piece in turn, and wakes the
-//! reader. Acknowledgements are piggybacked on data, or sent alone for every second piece (RFC 5681). At
+//! reader. Without DDIO the NIC and the copies between kernel and programs share the bandwidth of memory.
+//! Acknowledgements are piggybacked on data, or sent alone for every second piece (RFC 5681). At
 //! most a window of data is unacknowledged or unread; that the program has read is known to the sender at once
 //! and without a packet.
 //!
@@ -192,6 +193,7 @@ impl Fabric {
         let late = tcp.interrupt_delay_ns;
         let written = u64::from(piece.bytes) + DESCRIPTOR;
         let seen = host.pcie.write(now, through, written);
+        host.root.carry(written);
         let done = host.interrupts.serve(seen + late, work);
         host.interrupted += work;
         self.ends[end as usize].interrupts += work;
