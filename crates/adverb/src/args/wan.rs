@@ -2,11 +2,21 @@
 
 use adverb_patterns::By;
 use adverb_patterns::rendezvous::Protocol;
+use adverb_results::Completion;
 use adverb_units::{Bytes, Span};
 use clap::Args;
 
 use super::target::TargetArgs;
 use super::value::{count, duration, word_of};
+
+/// How both sides wait for messages.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct WaitArgs {
+    /// How both sides wait for messages: poll (busy; a non-blocking socket), event (sleep until one arrives; a
+    /// blocking socket) or hybrid:TIME (poll for TIME, then sleep; not tcp); WRITEs are polled in any case
+    #[arg(long, value_name = "HOW", default_value = "poll")]
+    pub(crate) completion: Completion,
+}
 
 /// Measure how much of a computation overlaps with communication
 ///
@@ -49,6 +59,9 @@ pub(crate) struct OverlapArgs {
     pub(crate) iters: u32,
 
     #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+
+    #[command(flatten)]
     pub(crate) on: TargetArgs,
 }
 
@@ -70,7 +83,7 @@ pub(crate) struct OverlapArgs {
 Examples:
   adverb fetch --response-delay 0,1ms,10ms          READs do not wait
   adverb fetch --by send --response-delay 0,1ms,10ms
-  adverb fetch --device tcp --response-delay 1ms
+  adverb fetch --device tcp --response-delay 1ms --completion poll,event
   adverb fetch --device model:ammasso_gige --by tcp --response-delay 0,1ms"
 )]
 pub(crate) struct FetchArgs {
@@ -91,6 +104,9 @@ pub(crate) struct FetchArgs {
     pub(crate) iters: u32,
 
     #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+
+    #[command(flatten)]
     pub(crate) on: TargetArgs,
 }
 
@@ -99,7 +115,8 @@ pub(crate) struct FetchArgs {
 /// The server executes a computation of fixed length, first alone, then while
 /// --clients stream messages to it. One thread computes, and takes what has arrived
 /// after each millisecond: SENDs and new receives, or what the sockets hold. WRITEs
-/// need none of it.
+/// need none of it. With --completion event, each client has a reader instead, which
+/// sleeps until a message arrives, and then preempts the computation on its core.
 ///
 ///   alone     time of the computation without messages
 ///   loaded    time of the computation while messages arrive
@@ -115,7 +132,8 @@ Examples:
   adverb interference --clients 1                   WRITEs
   adverb interference --by send --clients 1 --size 16K
   adverb interference --device model:ammasso_gige --clients 40 --size 16K
-  adverb interference --device model:ammasso_gige --by tcp --size 1K..64K"
+  adverb interference --device model:ammasso_gige --by tcp --size 1K..64K
+  adverb interference --device tcp --completion event            blocking readers"
 )]
 pub(crate) struct InterferenceArgs {
     /// How clients send: write, send or tcp (kernel TCP; on a model) [default: write; tcp on --device tcp]
@@ -141,6 +159,18 @@ pub(crate) struct InterferenceArgs {
     /// Measured computations, alone and loaded
     #[arg(long, value_name = "N", default_value = "10", value_parser = count::<u32, _>(1..=10_000))]
     pub(crate) iters: u32,
+
+    /// Memory that the computation reads in each millisecond, in addition: 256K, 1M, at most 64M [default: none]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "0",
+        hide_default_value = true
+    )]
+    pub(crate) read_memory: Bytes,
+
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
 
     #[command(flatten)]
     pub(crate) on: TargetArgs,

@@ -4,7 +4,7 @@ use adverb_launch::{DeviceChoice, Usage};
 use adverb_measure::JobCell;
 use adverb_patterns::rendezvous::Protocol;
 use adverb_patterns::{By, Job, Task, Wan};
-use adverb_results::{Record, Word};
+use adverb_results::{Completion, Record, Word};
 use adverb_units::{Bytes, Span};
 use anyhow::Result;
 
@@ -16,9 +16,8 @@ use crate::table;
 
 /// The longest computation: a peer waits twice as long for its end.
 const MOST_COMPUTE: Span = Span::from_secs(5);
-/// The longest measurement of `interference`, while clients wait.
-const MOST_IDLE: Span = Span::from_secs(50);
-
+/// The most memory that a computation reads in a millisecond.
+const MOST_READ: Bytes = Bytes::mib(64);
 /// The smallest messages that clients stream over sockets of a model.
 const LEAST_STREAMED: Bytes = Bytes::kib(1);
 
@@ -31,13 +30,13 @@ pub(crate) fn overlap(points: &[OverlapArgs]) -> Result<()> {
         let program = wan(
             Task::Overlap { by, compute },
             (args.size, args.iters),
-            &args.on,
+            (args.wait.completion, &args.on),
         )?;
         let title = format!(
             "{} exchanges of {} by {}, computation of {compute}",
             args.iters,
             args.size,
-            name(by)
+            name(by, args.wait.completion)
         );
         Ok(cell_of(program, title))
     };
@@ -55,12 +54,13 @@ pub(crate) fn fetch(points: &[FetchArgs]) -> Result<()> {
         check_time("--response-delay", args.response_delay)?;
         let response_delay = args.response_delay;
         let task = Task::Fetch { by, response_delay };
-        let program = wan(task, (args.size, args.iters), &args.on)?;
+        let waits = (args.wait.completion, &args.on);
+        let program = wan(task, (args.size, args.iters), waits)?;
         let title = format!(
             "{} fetches of {} by {}, response delay of {response_delay}",
             args.iters,
             args.size,
-            name(by)
+            name(by, args.wait.completion)
         );
         Ok(cell_of(program, title))
     };
@@ -76,11 +76,13 @@ pub(crate) fn interference(points: &[InterferenceArgs]) -> Result<()> {
     let cell = |args: &InterferenceArgs| {
         let by = way(args.by, By::Write, &args.on)?;
         check_time("--compute", args.compute)?;
-        let all = args.compute * u64::from(args.iters);
-        if args.compute == Span::ZERO || all > MOST_IDLE {
+        if args.compute == Span::ZERO {
+            return Err(Usage("--compute 0: expected more than 0".to_owned()).into());
+        }
+        if args.read_memory > MOST_READ {
+            let given = args.read_memory;
             return Err(Usage(format!(
-                "--compute {} with --iters {}: expected more than 0 and at most {MOST_IDLE} in total",
-                args.compute, args.iters
+                "--read-memory {given}: expected at most {MOST_READ} in each millisecond"
             ))
             .into());
         }
@@ -101,14 +103,16 @@ pub(crate) fn interference(points: &[InterferenceArgs]) -> Result<()> {
             compute: args.compute,
             clients: args.clients,
             machines,
+            reads: args.read_memory,
         };
-        let program = wan(task, (args.size, args.iters), &args.on)?;
+        let waits = (args.wait.completion, &args.on);
+        let program = wan(task, (args.size, args.iters), waits)?;
         let title = format!(
             "computation of {}, {} with messages of {} by {}",
             args.compute,
             counted(args.clients, "client"),
             args.size,
-            name(by)
+            name(by, args.wait.completion)
         );
         Ok(cell_of(program, title))
     };
@@ -136,7 +140,8 @@ pub(crate) fn rendezvous(points: &[RendezvousArgs]) -> Result<()> {
             (protocol == Protocol::Sockets, &device),
         )?;
         let task = Task::Rendezvous { protocol };
-        let program = wan(task, (args.size, args.iters), &args.on)?;
+        let waits = (Completion::Poll, &args.on);
+        let program = wan(task, (args.size, args.iters), waits)?;
         let title = format!(
             "{} rounds with messages of {}, {}",
             args.iters,
@@ -155,7 +160,11 @@ pub(crate) fn rendezvous(points: &[RendezvousArgs]) -> Result<()> {
     run(cells, (&points[0].on, None), &RENDEZVOUS)
 }
 
-fn wan(task: Task, (size, iters): (Bytes, u32), on: &TargetArgs) -> Result<Wan> {
+fn wan(
+    task: Task,
+    (size, iters): (Bytes, u32),
+    (completion, on): (Completion, &TargetArgs),
+) -> Result<Wan> {
     if size == Bytes::new(0) || size > Wan::MOST_SIZE {
         let most = Wan::MOST_SIZE;
         return Err(Usage(format!("--size {size}: expected 1 B to {most}")).into());
@@ -165,6 +174,7 @@ fn wan(task: Task, (size, iters): (Bytes, u32), on: &TargetArgs) -> Result<Wan> 
         task,
         size,
         iters,
+        completion,
         path,
     })
 }
@@ -210,12 +220,11 @@ fn check_transport(
     }
 }
 
-fn name(by: By) -> &'static str {
-    match by {
-        By::Write => "WRITE",
-        By::Read => "READ",
-        By::Send => "SEND",
-        By::Tcp => "TCP",
+fn name(by: By, completion: Completion) -> String {
+    let by = by.word().to_uppercase();
+    match completion {
+        Completion::Poll => by,
+        other => format!("{by}, completions by {other}"),
     }
 }
 

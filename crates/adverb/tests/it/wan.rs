@@ -58,6 +58,41 @@ fn every_byte_of_a_rendezvous_is_right_although_packets_are_lost() {
     }
 }
 
+/// Readers of `interference` are roles of their own, at the server's host.
+#[test]
+fn readers_sleep_where_there_are_events() {
+    let place = Place::new();
+    for (line, roles) in [
+        ("overlap --by read --device soft --compute 50us", 2),
+        ("overlap --by send --device soft@127.46.0.11", 2),
+        ("fetch --by send --device soft --completion hybrid:5us", 2),
+        ("fetch --device tcp --response-delay 1ms", 2),
+        (
+            "interference --device tcp --compute 2ms --clients 1 --read-memory 64K",
+            3,
+        ),
+        (
+            "interference --by send --device soft --compute 2ms --clients 1",
+            3,
+        ),
+        (
+            "interference --by tcp --device model:ammasso_gige --compute 2ms --clients 2",
+            5,
+        ),
+    ] {
+        let how = match line.contains("--completion") {
+            true => "",
+            false => "--completion event",
+        };
+        let record = place
+            .run(&format!("{line} {how} --iters 2 --json"))
+            .record();
+        assert!(record["params"]["completion"].is_string(), "{record}");
+        assert_eq!(record["roles"].as_array().unwrap().len(), roles, "{record}");
+    }
+    assert!(place.shm_files().is_empty());
+}
+
 #[test]
 fn a_model_runs_the_kernels_tcp_next_to_queue_pairs() {
     let place = Place::new();
@@ -79,7 +114,10 @@ fn what_a_device_or_a_program_does_not_do_is_refused() {
     assert_snapshot!(refused("fetch --by write"), @"error: invalid --by 'write': expected read, send or tcp");
     assert_snapshot!(refused("rendezvous --protocol sockets"), @"error: --protocol sockets: soft is an RDMA device; name --device tcp");
     assert_snapshot!(refused("rendezvous --size 0"), @"error: --size 0 B: expected 1 B to 64 MiB");
-    assert_snapshot!(refused("interference --compute 0"), @"error: --compute 0 ps with --iters 10: expected more than 0 and at most 50.0 s in total");
+    assert_snapshot!(refused("interference --compute 0"), @"error: --compute 0: expected more than 0");
+    assert_snapshot!(refused("interference --read-memory 65M"), @"error: --read-memory 65 MiB: expected at most 64 MiB in each millisecond");
+    assert_snapshot!(refused("interference --completion event"), @"error: --completion event: a WRITE's receiver polls memory, which raises no events; choose --completion poll");
+    assert_snapshot!(refused("overlap --device tcp --completion hybrid:10us"), @"error: --completion hybrid:10us: a reader of a socket polls or sleeps; choose --completion poll or event");
     assert_snapshot!(refused("interference --device model:ammasso_gige --by tcp --size 64"), @"error: --size 64 B with --by tcp: the model's TCP does not merge small writes, so that the server would only handle interrupts; use 1 KiB or more");
     assert_snapshot!(refused("fetch --response-delay 6s"), @"error: --response-delay 6.00 s: expected at most 5.00 s");
     assert_snapshot!(refused("study --study wan --rates sdr"), @"error: --rates with --study wan: it compares no speeds of links; leave it out");

@@ -140,9 +140,13 @@ impl Cores {
             Pinning::Automatic | Pinning::None => Box::new(std::iter::empty()),
         };
         // Idle ones take what is left over.
-        let fits_all = roles.len() + self.others <= self.free.len();
-        let gets_core =
-            |load| load == RoleLoad::Busy || fits_all || matches!(how, Pinning::Cores(_));
+        let own = |load| load != RoleLoad::Preempting;
+        let fits_all =
+            roles.iter().filter(|(_, load)| own(*load)).count() + self.others <= self.free.len();
+        let gets_core = |load| {
+            let has_choice = load == RoleLoad::Busy || fits_all;
+            own(load) && (has_choice || matches!(how, Pinning::Cores(_)))
+        };
         let mut seats: Vec<Seat> = roles
             .iter()
             .map(|(role, load)| Seat {
@@ -151,6 +155,13 @@ impl Cores {
                 shares_core: busy + self.others > self.usable.len(),
             })
             .collect();
+        let first_busy = roles.iter().position(|role| is_busy(&role));
+        let its_core = first_busy.and_then(|at| seats[at].core);
+        for (seat, (_, load)) in seats.iter_mut().zip(roles) {
+            if !own(*load) {
+                seat.core = its_core;
+            }
+        }
         for at in 0..seats.len() {
             let core = seats[at].core;
             let is_alone = |core: u32| {
@@ -211,7 +222,7 @@ mod tests {
 
     #[test]
     fn busy_roles_get_cores_of_their_own_or_all_share() {
-        use RoleLoad::{Busy, Idle};
+        use RoleLoad::{Busy, Idle, Preempting};
         let seat = |free: &[u32], loads: &[RoleLoad], how: Pinning| {
             let cores = Cores {
                 usable: free.to_vec(),
@@ -225,6 +236,7 @@ mod tests {
         };
         let auto = || Pinning::Automatic;
         let own = |core| (Some(core), false);
+        let both = |core| (Some(core), true);
         let free = (None, false);
         let shared = (None, true);
         assert_eq!(
@@ -247,8 +259,12 @@ mod tests {
             seat(&[0, 1], &[Busy, Busy], Pinning::None),
             (vec![free, free], false)
         );
+        assert_eq!(
+            seat(&[3, 5], &[Preempting, Busy, Idle, Preempting], auto()),
+            (vec![both(3), both(3), own(5), both(3)], false)
+        );
         let one = Pinning::Cores(vec![1]);
-        let both = (Some(1), true);
-        assert_eq!(seat(&[0, 1], &[Busy, Busy], one), (vec![both, both], false));
+        let all = vec![both(1), both(1)];
+        assert_eq!(seat(&[0, 1], &[Busy, Busy], one), (all, false));
     }
 }

@@ -151,6 +151,11 @@ pub fn run_in_virtual_time<P: Program>(
                 RoleLoad::Idle => cluster.spawn_sleeper(machine, &role.name, move |station| {
                     program.run(station, id, &shared)
                 }),
+                RoleLoad::Preempting => {
+                    cluster.spawn_preempting(machine, &role.name, move |station| {
+                        program.run(station, id, &shared)
+                    })
+                }
             }
         })
         .collect();

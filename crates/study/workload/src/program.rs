@@ -124,6 +124,8 @@ pub enum RoleLoad {
     Busy,
     /// Owns memory and queue pairs, and sleeps.
     Idle,
+    /// Sleeps most of the time. It runs on the core of the first busy role of its host, as if all cores were busy.
+    Preempting,
 }
 
 /// Why a role failed.

@@ -12,6 +12,11 @@ const SIZE: (X, &str, &str) = (X::Size, "size_bytes", "message size (bytes)");
 const DELAY: (X, &str, &str) = (X::Time, "impairment.delay_ns", "delay of the path, one way");
 const COMPUTE: (X, &str, &str) = (X::Time, "compute_ns", "computation");
 const RESPONSE: (X, &str, &str) = (X::Time, "response_delay_ns", "response delay of the server");
+const MEMORY: (X, &str, &str) = (
+    X::Size,
+    "read_memory_bytes",
+    "memory that the computation reads in each millisecond (bytes)",
+);
 const ROUND_TRIP: (&str, Quantity) = ("communication_ns.p50", Quantity::RoundTrip);
 const RATIO: (&str, Quantity) = ("overlap_ratio", Quantity::Ratio);
 const LATENCY_OF: (&str, Quantity) = ("latency_ns.p50", Quantity::Latency);
@@ -24,8 +29,8 @@ pub(super) const LATENCY: FigureSpec = FigureSpec {
     id: "wan3",
     name: "WAN Figure 3",
     title: "Round trip by WRITE and by TCP, over size and over delay",
-    caption: "3a: without delay; 3b: 1 KiB. The receivers poll: memory, or a non-blocking socket. The router of the \
-              publication had a delay of its own, which is not part of 3a. Any device can answer 3a, one that delays \
+    caption: "3a: without delay; 3b: 1 KiB. The receivers poll: memory, or a non-blocking socket; or they sleep until data \
+              arrive on a blocking socket. The router of the publication had a delay of its own, which is not part of 3a. Any device can answer 3a, one that delays \
               packets (model, soft@ADDR) also 3b.",
     plots: Plots::Records(
         &[
@@ -144,18 +149,33 @@ pub(super) const INTERFERENCE: FigureSpec = FigureSpec {
     title: "CPU that clients take from a computation at the server",
     caption: "Time of a computation of 20 ms while clients stream to the server, divided by its time alone: 40 \
               clients on a model, two on a real device. The thread that computes takes arrived messages after each \
-              millisecond; interrupts of the kernel's TCP run on its core. A model and hardware can answer; on soft \
+              millisecond; or each client has a reader on the same core that sleeps until a message arrives. Interrupts of \
+              the kernel's TCP run there, too. The last panel is beyond the publication: the computation also reads \
+              memory, whose bandwidth it shares with what arrives. A model and hardware can answer; on soft \
               the clients' CPU carries out their WRITEs, so that they take none of the server's, except for caches \
               and memory bandwidth. On soft@ADDR the server's CPU is its NIC: WRITEs take CPU, too. A \
               model's TCP does not merge small writes: its line begins at 1 KiB.",
     plots: Plots::Records(
         &[
-            panel("7a: slowdown over size", SIZE, SLOWDOWN, without_delay, by),
+            panel(
+                "7a: slowdown over size",
+                SIZE,
+                SLOWDOWN,
+                |record| without_delay(record) && !reads_memory(record),
+                by,
+            ),
             panel(
                 "7b: slowdown over delay, 16 KiB",
                 DELAY,
                 SLOWDOWN,
-                of_16_kib,
+                |record| of_16_kib(record) && !reads_memory(record),
+                by,
+            ),
+            panel(
+                "16 KiB: slowdown over memory read in a millisecond",
+                MEMORY,
+                SLOWDOWN,
+                reads_memory,
                 by,
             ),
         ],
@@ -291,8 +311,17 @@ fn of_16_kib(record: &Record) -> bool {
     parameter(record, "size_bytes") == 16_384
 }
 
-fn by(record: &Record) -> String {
-    word(record, "by").to_uppercase()
+fn reads_memory(record: &Record) -> bool {
+    parameter(record, "read_memory_bytes") > 0
+}
+
+/// Returns how messages were sent, and whether readers slept.
+pub(super) fn by(record: &Record) -> String {
+    let by = word(record, "by").to_uppercase();
+    match word(record, "completion") {
+        "" | "poll" => by,
+        _ => format!("{by}, sleeping reader"),
+    }
 }
 
 pub(super) fn by_protocol(record: &Record) -> String {

@@ -6,8 +6,11 @@ use adverb_report::format;
 use adverb_results::Record;
 
 use super::FIGURES;
-use super::figures::{by_protocol, delay, is_tcp, loss};
-use crate::programs::{of_each_device, parameter, word};
+use super::figures::{by, by_protocol, delay, is_tcp, loss};
+use crate::programs::{of_each_device, parameter};
+
+/// TCP whose readers sleep.
+const SLEEPING: &str = "TCP, sleeping reader";
 
 /// Returns what the records of the study show, device by device.
 pub(super) fn sentences(records: &[Record]) -> Vec<String> {
@@ -32,16 +35,16 @@ fn routed(records: &[&Record]) -> Option<String> {
     ))
 }
 
-/// Returns the value of a record with this word for `by`, and these parameters.
+/// Returns the value of a record of messages that were sent this way, and of these parameters.
 fn value(
     records: &[&Record],
-    (program, by): (&str, &str),
+    (program, way): (&str, &str),
     wanted: &[(&str, u64)],
     metric: &str,
 ) -> Option<f64> {
     let is_wanted = |record: &&&Record| {
         record.program == program
-            && word(record, "by") == by
+            && by(record) == way
             && wanted.iter().all(|(name, value)| match *name {
                 "delay_ns" => delay(record) == *value,
                 name => parameter(record, name) == *value,
@@ -51,12 +54,15 @@ fn value(
 }
 
 fn round_trip(records: &[&Record]) -> Option<String> {
-    let of = |by, delay| {
+    let of = |way, delay| {
         let wanted = [("size_bytes", 1024), ("compute_ns", 0), ("delay_ns", delay)];
-        value(records, ("overlap", by), &wanted, "communication_ns.p50")
+        value(records, ("overlap", way), &wanted, "communication_ns.p50")
     };
-    let (write, tcp) = (of("write", 0)?, of("tcp", 0)?);
-    let far = of("write", 4_000_000).zip(of("tcp", 4_000_000));
+    let (write, tcp) = (of("WRITE", 0)?, of("TCP", 0)?);
+    let asleep = of(SLEEPING, 0).map_or_else(String::new, |time| {
+        format!(" ({} if its readers sleep)", format::time(time))
+    });
+    let far = of("WRITE", 4_000_000).zip(of("TCP", 4_000_000));
     let far = far.map_or_else(String::new, |(write, tcp)| {
         format!(
             "; over a path of 4 ms it is {} of it",
@@ -64,7 +70,7 @@ fn round_trip(records: &[&Record]) -> Option<String> {
         )
     });
     Some(format!(
-        "the round trip of 1 KiB by WRITE takes {}, {} of TCP's {}{far}.",
+        "the round trip of 1 KiB by WRITE takes {}, {} of TCP's {}{asleep}{far}.",
         format::time(write),
         format::percent(100.0 * write / tcp),
         format::time(tcp)
@@ -72,27 +78,27 @@ fn round_trip(records: &[&Record]) -> Option<String> {
 }
 
 fn overlap(records: &[&Record]) -> Option<String> {
-    let computations = |by: &str| -> BTreeSet<u64> {
+    let computations = |way: &str| -> BTreeSet<u64> {
         let own = records.iter().filter(|record| {
-            record.program == "overlap" && word(record, "by") == by && delay(record) == 0
+            record.program == "overlap" && by(record) == way && delay(record) == 0
         });
         own.map(|record| parameter(record, "compute_ns")).collect()
     };
-    let of = |by, compute| {
+    let of = |way, compute| {
         let wanted = [
             ("size_bytes", 1024),
             ("compute_ns", compute),
             ("delay_ns", 0),
         ];
-        value(records, ("overlap", by), &wanted, "overlap_ratio")
+        value(records, ("overlap", way), &wanted, "overlap_ratio")
     };
     // The first computation that is at least as long as the exchange by TCP.
     let idle = [("size_bytes", 1024), ("compute_ns", 0), ("delay_ns", 0)];
-    let alone = value(records, ("overlap", "tcp"), &idle, "communication_ns.p50")?;
-    let compute = computations("tcp")
+    let alone = value(records, ("overlap", "TCP"), &idle, "communication_ns.p50")?;
+    let compute = computations("TCP")
         .into_iter()
         .find(|ns| *ns as f64 >= alone)?;
-    let (write, tcp) = (of("write", compute)?, of("tcp", compute)?);
+    let (write, tcp) = (of("WRITE", compute)?, of("TCP", compute)?);
     Some(format!(
         "a computation of {} makes up {} of an exchange by WRITE, and {} by TCP, the rest of which it does not hide.",
         format::time(compute as f64),
@@ -102,16 +108,16 @@ fn overlap(records: &[&Record]) -> Option<String> {
 }
 
 fn progress(records: &[&Record]) -> Option<String> {
-    let of = |by, load| {
+    let of = |way, load| {
         let wanted = [("response_delay_ns", load), ("delay_ns", 0)];
-        value(records, ("fetch", by), &wanted, "latency_ns.p50")
+        value(records, ("fetch", way), &wanted, "latency_ns.p50")
     };
     let busy = 10_000_000;
-    let (read, idle) = (of("read", busy)?, of("read", 0)?);
-    let others = ["send", "tcp"].map(|by| Some((by, of(by, busy)?)));
+    let (read, idle) = (of("READ", busy)?, of("READ", 0)?);
+    let others = ["SEND", "TCP"].map(|way| Some((way, of(way, busy)?)));
     let others = others.into_iter().flatten();
     let others: Vec<String> = others
-        .map(|(by, time)| format!("{} by {}", format::time(time), by.to_uppercase()))
+        .map(|(way, time)| format!("{} by {way}", format::time(time)))
         .collect();
     Some(format!(
         "fetching 1 KiB from a server that answers after 10 ms takes {} by READ ({} if the server is idle) and {}.",
@@ -122,12 +128,17 @@ fn progress(records: &[&Record]) -> Option<String> {
 }
 
 fn stolen(records: &[&Record]) -> Option<String> {
-    let of = |by| {
-        let wanted = [("size_bytes", 16_384), ("delay_ns", 0)];
-        let slowdown = value(records, ("interference", by), &wanted, "slowdown")?;
-        Some(format!("{slowdown:.2} times with {}", by.to_uppercase()))
+    let of = |way| {
+        let wanted = [
+            ("size_bytes", 16_384),
+            ("delay_ns", 0),
+            ("read_memory_bytes", 0),
+        ];
+        let slowdown = value(records, ("interference", way), &wanted, "slowdown")?;
+        let with = way.replace(", ", " and a ");
+        Some(format!("{slowdown:.2} times with {with}"))
     };
-    let all: Vec<String> = ["write", "send", "tcp"]
+    let all: Vec<String> = ["WRITE", "SEND", "TCP", SLEEPING]
         .into_iter()
         .filter_map(of)
         .collect();

@@ -2,7 +2,7 @@
 
 use adverb_patterns::rendezvous::Protocol;
 use adverb_patterns::{By, Job, Task, Wan};
-use adverb_results::{Impairment, Opcode, Transport};
+use adverb_results::{Completion, Impairment, Opcode, Transport};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{PathOptions, Probability};
 use adverb_workload::Program as _;
@@ -31,6 +31,8 @@ const RESPONSE_DELAYS_US: [u64; 6] = [0, 100, 1_000, 2_000, 5_000, 10_000];
 /// The computation of a server with clients.
 const STOLEN: Span = Span::from_ms(20);
 const STOLEN_SIZE: Bytes = Bytes::kib(16);
+/// Beyond the publication: memory that it reads in each millisecond.
+const READS: [Bytes; 3] = [Bytes::kib(256), Bytes::mib(1), Bytes::mib(4)];
 /// The smallest messages that clients stream over sockets of a model, whose TCP does not merge small writes: each
 /// would be a frame with an interrupt, which the server's core could not keep up with.
 const LEAST_STREAMED: Bytes = Bytes::kib(1);
@@ -85,10 +87,12 @@ impl Draft {
     /// Figures 3 and 8: WRITE and TCP over size and delay.
     fn latency(&mut self, profile: Profile) {
         for size in sizes(profile) {
+            let figures = [LATENCY.id, LAN.id];
             for by in [By::Write, By::Tcp] {
-                let task = overlap(by, Span::ZERO);
-                self.add(task, size, Span::ZERO, &[LATENCY.id, LAN.id]);
+                self.add(overlap(by, Span::ZERO), size, Span::ZERO, &figures);
             }
+            let task = overlap(By::Tcp, Span::ZERO);
+            self.add_sleeping(task, size, Span::ZERO, &figures);
         }
         for delay in DELAYS_US.map(Span::from_us) {
             for by in [By::Write, By::Tcp] {
@@ -104,6 +108,8 @@ impl Draft {
             for by in ways {
                 self.add(overlap(by, compute), SIZE, Span::ZERO, &[OVERLAP.id]);
             }
+            let task = overlap(By::Tcp, compute);
+            self.add_sleeping(task, SIZE, Span::ZERO, &[OVERLAP.id]);
         }
         for compute in COMPUTE_DELAYED_US.map(Span::from_us) {
             for by in ways {
@@ -126,6 +132,9 @@ impl Draft {
                 self.add(task, SIZE, Span::ZERO, &[FETCH.id, PROGRESS.id]);
                 self.add(task, SIZE, DELAYED, &[PROGRESS.id]);
             }
+            let by = By::Tcp;
+            let task = Task::Fetch { by, response_delay };
+            self.add_sleeping(task, SIZE, Span::ZERO, &[FETCH.id, PROGRESS.id]);
         }
         for delay in DELAYS_US.map(Span::from_us) {
             for by in ways {
@@ -142,29 +151,41 @@ impl Draft {
             true => CLIENTS,
             false => FEW_CLIENTS,
         };
-        let task = |by| Task::Interference {
+        let machines = match self.abilities.is_virtual {
+            true => clients,
+            false => 1,
+        };
+        let task = |by, reads| Task::Interference {
             by,
             compute: STOLEN,
             clients,
-            machines: if self.abilities.is_virtual {
-                clients
-            } else {
-                1
-            },
+            machines,
+            reads,
         };
         let ways = [By::Write, By::Send, By::Tcp];
-        let tasks = ways.map(task);
+        let figures = [INTERFERENCE.id];
+        let none = Bytes::new(0);
+        let over_tcp = task(By::Tcp, none);
         for size in sizes(profile) {
-            for (by, task) in ways.into_iter().zip(tasks) {
-                let floods = self.abilities.is_virtual && by == By::Tcp && size < LEAST_STREAMED;
-                if !floods {
-                    self.add(task, size, Span::ZERO, &[INTERFERENCE.id]);
+            let floods = self.abilities.is_virtual && size < LEAST_STREAMED;
+            for by in ways {
+                if by != By::Tcp || !floods {
+                    self.add(task(by, none), size, Span::ZERO, &figures);
                 }
+            }
+            if !floods {
+                self.add_sleeping(over_tcp, size, Span::ZERO, &figures);
             }
         }
         for delay in FEW_DELAYS_US.map(Span::from_us) {
-            for task in tasks {
-                self.add(task, STOLEN_SIZE, delay, &[INTERFERENCE.id]);
+            for by in ways {
+                self.add(task(by, none), STOLEN_SIZE, delay, &figures);
+            }
+            self.add_sleeping(over_tcp, STOLEN_SIZE, delay, &figures);
+        }
+        for reads in READS {
+            for by in ways {
+                self.add(task(by, reads), STOLEN_SIZE, Span::ZERO, &figures);
             }
         }
     }
@@ -233,6 +254,21 @@ impl Draft {
 
     /// Adds a cell of a program of the study.
     fn add(&mut self, task: Task, size: Bytes, delay: Span, figures: &[&'static str]) {
+        self.add_waiting((task, Completion::Poll), size, delay, figures);
+    }
+
+    /// Adds a cell whose readers sleep.
+    fn add_sleeping(&mut self, task: Task, size: Bytes, delay: Span, figures: &[&'static str]) {
+        self.add_waiting((task, Completion::Event), size, delay, figures);
+    }
+
+    fn add_waiting(
+        &mut self,
+        (task, completion): (Task, Completion),
+        size: Bytes,
+        delay: Span,
+        figures: &[&'static str],
+    ) {
         let path = match delay {
             Span::ZERO => PathOptions::default(),
             delay => path(delay, Probability::ZERO),
@@ -245,6 +281,7 @@ impl Draft {
             task,
             size,
             iters,
+            completion,
             path,
         };
         let (program, params) = job.parameters();

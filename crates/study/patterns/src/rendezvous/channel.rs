@@ -1,5 +1,6 @@
 //! One end of a channel: its buffers, records and credits.
 
+use adverb_results::Completion;
 use adverb_verbs::{Level, PathOptions, RemoteAddress, Rkey, RoleId, Station, Work};
 use adverb_workload::attend::Members;
 use adverb_workload::error::Fault;
@@ -99,6 +100,7 @@ impl<'m, S: Station> Channel<'m, S> {
                     1
                 };
                 let sizes = (protocol.memory(size), 2 * STAGED as u32, receives as u32);
+                let path = (path, Completion::Poll);
                 Way::Verbs(Box::new(End::new(members, &[peer], sizes, path)?))
             }
         };

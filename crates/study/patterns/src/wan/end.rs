@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use adverb_results::Completion;
+use adverb_units::Span;
 use adverb_verbs::{
     AccessFlags, CompletionQueue, MemoryRegion, NumaPlacement, Operation, PathOptions, QueuePair,
     RecvRequest, RemoteAddress, RoleId, SendFlags, SendRequest, Station, WorkCompletion, WrId,
@@ -58,12 +60,12 @@ pub(crate) struct End<'m, S: Station> {
 
 impl<'m, S: Station> End<'m, S> {
     /// Creates the objects, with memory of `bytes` and queues of these sizes, and connects a queue pair with each
-    /// peer.
+    /// peer. Completions are awaited like this.
     pub(crate) fn new(
         members: &'m Members<'m, S>,
         peers: &[RoleId],
         (bytes, send, recv): (u64, u32, u32),
-        path: PathOptions,
+        (path, completion): (PathOptions, Completion),
     ) -> Result<Self, Fault> {
         let depths = Depths {
             send,
@@ -74,7 +76,7 @@ impl<'m, S: Station> End<'m, S> {
             access: AccessFlags::all(),
         };
         let mut pattern = Pattern::new(Transport::Rc);
-        pattern.path = path;
+        (pattern.path, pattern.wait) = (path, completion);
         let member = Member {
             machine: 0,
             transport: Transport::Rc,
@@ -166,7 +168,7 @@ impl<'m, S: Station> End<'m, S> {
     /// Waits until at most `most` send requests are outstanding.
     pub(crate) fn drain_to(&mut self, most: u32) -> Result<(), Fault> {
         while self.outstanding > most {
-            self.wait(Awaited::OwnRequest)?;
+            self.wait()?;
         }
         Ok(())
     }
@@ -177,8 +179,21 @@ impl<'m, S: Station> End<'m, S> {
             if let Some(arrival) = self.arrived.pop_front() {
                 return Ok(arrival);
             }
-            self.wait(Awaited::Message)?;
+            self.wait()?;
         }
+    }
+
+    /// Waits for the next message, or for `timeout`.
+    pub(crate) fn take_within(&mut self, timeout: Span) -> Result<Option<Arrival>, Fault> {
+        if self.arrived.is_empty() {
+            let mut completions = [WorkCompletion::default(); BATCH];
+            let (station, queue) = (self.members.station(), &self.wiring.queue);
+            let mut reaper = queue.reaper();
+            let n = reaper.reap_within(station, self.members, &mut completions, timeout)?;
+            drop(reaper);
+            self.note(&completions[..n])?;
+        }
+        Ok(self.arrived.pop_front())
     }
 
     /// Returns the next message if one has arrived.
@@ -191,12 +206,10 @@ impl<'m, S: Station> End<'m, S> {
         Ok(self.arrived.pop_front())
     }
 
-    fn wait(&mut self, awaited: Awaited) -> Result<(), Fault> {
+    fn wait(&mut self) -> Result<(), Fault> {
         let mut completions = [WorkCompletion::default(); BATCH];
-        let (station, cq) = (self.members.station(), &self.wiring.queue.cq);
-        let n = attentively(self.members, awaited, |timeout| {
-            station.spin(cq, &mut completions, timeout)
-        })?;
+        let (station, queue) = (self.members.station(), &self.wiring.queue);
+        let n = (queue.reaper()).reap(station, self.members, &mut completions)?;
         self.note(&completions[..n])
     }
 

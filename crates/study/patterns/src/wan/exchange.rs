@@ -5,11 +5,12 @@
 //!
 //! Message `n` uses the slots `n % 2`, so that an end may check a message while the next one arrives.
 
+use adverb_results::Completion;
 use adverb_units::Span;
 use adverb_verbs::{PathOptions, RoleId, Station};
 use adverb_workload::attend::Members;
 use adverb_workload::error::Fault;
-use adverb_workload::streams::{receive_all, send_all};
+use adverb_workload::streams::{reading, receive_all_by, send_all};
 
 use super::content::{check, last_byte, message};
 use super::end::{End, Traffic};
@@ -26,6 +27,8 @@ const ATTENTION: Span = Span::from_ms(5);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exchange {
     pub(super) by: By,
+    /// How both wait for messages, and for READs.
+    pub(super) completion: Completion,
     /// The client's computation between start and end; `None`: it has none, and only whole exchanges are measured.
     pub(super) compute: Option<Span>,
     /// What the server computes before it answers.
@@ -76,6 +79,7 @@ impl Exchange {
             (true, true) => Way::Stream(streams::connect(members, peer)?),
             (true, false) => Way::Stream(streams::accept(members, &[peer])?.swap_remove(0)),
             (false, _) => {
+                let path = (path, self.completion);
                 let end = End::new(members, &[peer], (self.memory(), 8, 4), path)?;
                 Way::Verbs(Box::new(end))
             }
@@ -186,7 +190,10 @@ impl<S: Station> Side<'_, S> {
     fn finish(&mut self, number: u64) -> Result<(), Fault> {
         let exchange = self.exchange;
         match &mut self.way {
-            Way::Stream(stream) => receive_all(self.members, stream, &mut self.received),
+            Way::Stream(stream) => {
+                let how = reading(exchange.completion);
+                receive_all_by(self.members, stream, how, &mut self.received)
+            }
             Way::Verbs(end) => match exchange.by {
                 By::Read => end.drain_to(0),
                 By::Write => {

@@ -6,10 +6,11 @@ mod end;
 mod exchange;
 mod interference;
 mod outcome;
+mod receiver;
 mod streams;
 mod transfers;
 
-use adverb_results::{LatencyRecorder, Word};
+use adverb_results::{Completion, LatencyRecorder, Word};
 use adverb_units::{Bytes, CpuTime, Span};
 use adverb_verbs::{DeviceCaps, PathOptions, RoleId, Station};
 use adverb_workload::attend::Members;
@@ -43,6 +44,22 @@ pub enum By {
     Send,
     /// Sockets of the kernel's TCP.
     Tcp,
+}
+
+impl By {
+    /// Returns why nothing can wait like that for messages sent this way, and what to do; `None` if it can.
+    fn refusal(self, completion: Completion) -> Option<&'static str> {
+        match (self, completion) {
+            (_, Completion::Poll) => None,
+            (By::Write, _) => Some(
+                "a WRITE's receiver polls memory, which raises no events; choose --completion poll",
+            ),
+            (By::Tcp, Completion::Hybrid(_)) => {
+                Some("a reader of a socket polls or sleeps; choose --completion poll or event")
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Word for By {
@@ -88,6 +105,8 @@ pub enum Task {
         clients: u32,
         /// Machines that they are on.
         machines: u32,
+        /// Memory that the computation reads in each millisecond.
+        reads: Bytes,
     },
     /// Messages in turn by a protocol.
     Rendezvous {
@@ -105,6 +124,8 @@ pub struct Wan {
     pub size: Bytes,
     /// How many times it is measured.
     pub iters: u32,
+    /// How roles wait for messages: a rendezvous polls.
+    pub completion: Completion,
     /// Options of the path.
     pub path: PathOptions,
 }
@@ -141,20 +162,28 @@ impl Wan {
         u32::try_from(self.size.get()).unwrap_or(u32::MAX)
     }
 
+    /// Returns how messages are sent, unless a protocol says it.
+    fn by(&self) -> Option<By> {
+        match self.task {
+            Task::Overlap { by, .. } | Task::Fetch { by, .. } | Task::Interference { by, .. } => {
+                Some(by)
+            }
+            Task::Rendezvous { .. } => None,
+        }
+    }
+
     /// Whether messages are sent by sockets.
     pub fn is_stream(&self) -> bool {
         match self.task {
-            Task::Overlap { by, .. } | Task::Fetch { by, .. } | Task::Interference { by, .. } => {
-                by == By::Tcp
-            }
             Task::Rendezvous { protocol } => protocol == Protocol::Sockets,
+            _ => self.by() == Some(By::Tcp),
         }
     }
 
     /// Returns the program's name and its parameters, as records have them.
     pub fn parameters(&self) -> (&'static str, Value) {
         let (size, iters) = (self.size, self.iters);
-        match self.task {
+        let (name, mut params) = match self.task {
             Task::Overlap { by, compute } => {
                 let compute = compute.as_ns_f64();
                 let params = json!({
@@ -174,11 +203,15 @@ impl Wan {
                 compute,
                 clients,
                 machines,
+                reads,
             } => {
-                let params = json!({
+                let mut params = json!({
                     "by": by.word(), "size_bytes": size, "clients": clients, "machines": machines,
                     "compute_ns": compute.as_ns_f64(), "iters": iters,
                 });
+                if reads > Bytes::new(0) {
+                    params["read_memory_bytes"] = json!(reads);
+                }
                 ("interference", params)
             }
             Task::Rendezvous { protocol } => {
@@ -187,7 +220,11 @@ impl Wan {
                 });
                 ("rendezvous", params)
             }
+        };
+        if self.completion != Completion::Poll {
+            params["completion"] = json!(self.completion);
         }
+        (name, params)
     }
 
     /// The host whose roles run where the program is started.
@@ -204,6 +241,7 @@ impl Wan {
         };
         Some(Exchange {
             by,
+            completion: self.completion,
             compute,
             response_delay,
             request,
@@ -218,11 +256,14 @@ impl Wan {
                 by,
                 compute,
                 clients,
+                reads,
                 ..
             } => Some(Interference {
                 by,
+                completion: self.completion,
                 clients,
                 compute,
+                reads,
                 size: self.bytes(),
                 iters: self.iters,
             }),
@@ -230,7 +271,7 @@ impl Wan {
         }
     }
 
-    /// The roles: a client and a server, a server and its clients, or two peers.
+    /// The roles: a client and a server, a server, its clients and their readers, or two peers.
     pub fn roles(&self) -> Vec<Role> {
         let role = |number: u32, name: String, host: u32| Role {
             name,
@@ -249,9 +290,17 @@ impl Wan {
             } => {
                 let server = role(0, "server".to_owned(), 0);
                 let client = |n| role(1 + n, format!("client {n}"), 1 + n % machines.max(1));
-                std::iter::once(server)
-                    .chain((0..clients).map(client))
-                    .collect()
+                let reader = |n| Role {
+                    load: RoleLoad::Preempting,
+                    ..role(1 + clients + n, format!("reader {n}"), 0)
+                };
+                let readers = match self.completion {
+                    Completion::Poll => 0,
+                    _ => clients,
+                };
+                let clients = (0..clients).map(client);
+                let all = std::iter::once(server).chain(clients);
+                all.chain((0..readers).map(reader)).collect()
             }
             Task::Rendezvous { .. } => named(["first peer", "second peer"]),
             _ => named(["client", "server"]),
@@ -263,7 +312,7 @@ impl Wan {
         let bytes = match (self.exchange(), self.interference()) {
             _ if self.is_stream() => 0,
             (Some(exchange), _) => exchange.memory(),
-            (_, Some(interference)) => interference.memory(role.0 == 0),
+            (_, Some(interference)) => interference.memory(role),
             (None, None) => match self.task {
                 Task::Rendezvous { protocol } => protocol.memory(self.bytes()),
                 _ => 0,
@@ -277,6 +326,9 @@ impl Wan {
     /// # Errors
     /// The parameter that is out of range, and its limit.
     pub fn check(&self, caps: &DeviceCaps) -> Result<(), String> {
+        if let Some(why) = self.by().and_then(|by| by.refusal(self.completion)) {
+            return Err(format!("--completion {}: {why}", self.completion));
+        }
         if self.is_stream() {
             return Ok(());
         }

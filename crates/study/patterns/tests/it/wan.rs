@@ -1,15 +1,16 @@
 //! The programs of the study of RDMA in a WAN: on the user-space device, on the kernel's TCP, and on the model.
 
 use adverb_host::TcpDevice;
+use adverb_hwmodel::Preset;
 use adverb_patterns::rendezvous::{Channel, Protocol};
-use adverb_patterns::{By, Job, JobReport, Task, Wan, WanTally, run_wan};
+use adverb_patterns::{By, Job, JobReport, Task, Wait, Wan, WanTally, run_wan};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{Counters, PathOptions, RoleId};
 use adverb_workload::attend::Members;
 use adverb_workload::error::Fault;
 use serde_json::Value;
 
-use crate::common::{on_model, on_threads};
+use crate::common::{on_model_as, on_threads};
 
 const AMMASSO: &str = "ammasso_gige";
 
@@ -18,6 +19,7 @@ fn wan(task: Task, size: u64, iters: u32) -> Wan {
         task,
         size: Bytes::new(size),
         iters,
+        completion: Wait::Poll,
         path: PathOptions::default(),
     }
 }
@@ -36,8 +38,17 @@ fn interference(by: By, clients: u32, size: u64) -> Wan {
         compute: Span::from_ms(5),
         clients,
         machines: clients,
+        reads: Bytes::new(0),
     };
     wan(task, size, 2)
+}
+
+/// The same with readers that sleep.
+fn sleeping(program: &Wan) -> Wan {
+    Wan {
+        completion: Wait::Event,
+        ..program.clone()
+    }
 }
 
 fn rendezvous(protocol: Protocol, size: u64, iters: u32) -> Wan {
@@ -83,9 +94,10 @@ fn over_tcp(program: &Wan) -> Value {
 
 /// Returns the metrics, and the counters of the first machine.
 fn counted_on_ammasso(program: &Wan) -> (Value, Counters) {
-    let machines: Vec<u32> = program.roles().iter().map(|role| role.host).collect();
+    let roles = program.roles();
+    let members: Vec<_> = roles.iter().map(|role| (role.host, role.load)).collect();
     let own = program.clone();
-    let (tallies, counters) = on_model(AMMASSO, &machines, move |station, role| {
+    let (tallies, counters) = on_model_as(AMMASSO, &members, move |station, role| {
         run_wan(station, &own, role).unwrap()
     });
     (outcome(program, tallies), counters)
@@ -108,11 +120,30 @@ fn every_program_checks_its_messages_on_the_user_space_device() {
         let metrics = on_soft(&fetch(by, busy));
         assert_eq!(number(&metrics, "requests"), 5.0, "{metrics}");
     }
-    for by in [By::Write, By::Send] {
-        let metrics = on_soft(&interference(by, 2, 4096));
+    for program in [
+        interference(By::Write, 2, 4096),
+        interference(By::Send, 2, 4096),
+        sleeping(&interference(By::Send, 2, 4096)),
+    ] {
+        let metrics = on_soft(&program);
         assert!(number(&metrics, "slowdown") > 0.0, "{metrics}");
         assert!(number(&metrics, "messages") >= 2.0, "{metrics}");
     }
+}
+
+#[test]
+fn readers_sleep_until_messages_arrive() {
+    let busy = Span::from_us(50);
+    for by in [By::Read, By::Send] {
+        let metrics = on_soft(&sleeping(&overlap(by, busy)));
+        assert_eq!(number(&metrics, "checked.messages"), 13.0, "{metrics}");
+        let metrics = on_soft(&sleeping(&fetch(by, busy)));
+        assert_eq!(number(&metrics, "requests"), 5.0, "{metrics}");
+    }
+    let metrics = over_tcp(&sleeping(&overlap(By::Tcp, busy)));
+    assert_eq!(number(&metrics, "checked.messages"), 13.0, "{metrics}");
+    let metrics = over_tcp(&sleeping(&interference(By::Tcp, 3, 1000)));
+    assert!(number(&metrics, "messages") >= 3.0, "{metrics}");
 }
 
 #[test]
@@ -211,6 +242,66 @@ fn sockets_of_the_model_take_cpu_of_the_server() {
     assert!((0.999..1.03).contains(&write), "{write}");
     let (send, tcp) = (slowdown(By::Send), slowdown(By::Tcp));
     assert!(send < 1.1 && tcp > 1.2, "SEND {send}, TCP {tcp}");
+}
+
+/// A reader on the core of the computation takes what a polling one does, and the wake-ups.
+#[test]
+fn sleeping_readers_of_the_model_take_more_cpu_of_the_server_than_polling_ones() {
+    for by in [By::Send, By::Tcp] {
+        let program = interference(by, 40, 16_384);
+        let slowdown = |program| number(&on_ammasso(program), "slowdown");
+        let (polling, asleep) = (slowdown(&program), slowdown(&sleeping(&program)));
+        assert!(asleep > polling, "{by:?}: {polling} {asleep}");
+        assert!(asleep < 5.0, "{by:?}: {asleep}");
+    }
+}
+
+#[test]
+fn a_sleeping_reader_of_the_model_answers_later_by_a_wake_up() {
+    let wake = Preset::built_in(AMMASSO).unwrap().params.cpu.wake_ns;
+    for by in [By::Send, By::Tcp] {
+        let program = fetch(by, Span::ZERO);
+        let latency = |program| number(&on_ammasso(program), "latency_ns.mean");
+        let later = latency(&sleeping(&program)) - latency(&program);
+        // Both sides wake up, instead of polls and system calls that find the message.
+        let share = later / (2.0 * wake.as_ns_f64());
+        assert!((0.4..1.3).contains(&share), "{by:?}: {share}");
+    }
+}
+
+/// Without DDIO, what the NIC writes and what the kernel copies pass over the memory bus that the computation needs.
+#[test]
+fn messages_to_the_model_take_memory_bandwidth_from_a_computation() {
+    let loaded = |by, reads| {
+        let mut program = interference(by, 40, 16_384);
+        if let Task::Interference { reads: own, .. } = &mut program.task {
+            *own = reads;
+        }
+        number(&on_ammasso(&program), "slowdown")
+    };
+    let none = loaded(By::Write, Bytes::new(0));
+    let much = loaded(By::Write, Bytes::mib(4));
+    // 1 Gb/s are 4 % of 3.2 GB/s.
+    assert!(much > none + 0.002 && much < 1.05, "{none} {much}");
+}
+
+/// Clients wait for their start while the server computes alone: they gave up after 60 s.
+#[test]
+fn clients_wait_for_a_computation_of_more_than_a_minute() {
+    let mut program = interference(By::Write, 1, 16 << 20);
+    let compute = Span::from_secs(61);
+    (program.task, program.iters) = (
+        Task::Interference {
+            by: By::Write,
+            compute,
+            clients: 1,
+            machines: 1,
+            reads: Bytes::new(0),
+        },
+        1,
+    );
+    let alone = number(&on_ammasso(&program), "computation_ns.mean");
+    assert!(alone >= compute.as_ns_f64(), "{alone}");
 }
 
 #[test]

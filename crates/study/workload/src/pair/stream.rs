@@ -4,7 +4,7 @@
 //! [`END`] in place of a message ends a run, and the receiver answers it with the same byte: so the
 //! sender's time lasts until the receiver has taken the last message.
 
-use adverb_results::{Completion, Program};
+use adverb_results::Program;
 use adverb_units::Span;
 use adverb_verbs::{Rkey, Station, StreamWait, Streams};
 use aligned_vec::{AVec, ConstAlign, avec};
@@ -17,6 +17,7 @@ use crate::pair::peer::Peer;
 use crate::pair::ping::{PingSide, Rounds};
 use crate::pair::spec::CellSpec;
 use crate::payload::Pattern;
+use crate::streams::reading;
 
 /// How long connecting may take. The peer listens before it says where.
 const CONNECT_TIMEOUT: Span = Span::from_secs(10);
@@ -99,10 +100,7 @@ impl<'s, S: Station> Socket<'s, S> {
             stream,
             spec,
             side,
-            how: match spec.params.completion {
-                Completion::Poll => StreamWait::Poll,
-                Completion::Event | Completion::Hybrid(_) => StreamWait::Sleep,
-            },
+            how: reading(spec.params.completion),
             pattern: Pattern::new(spec.params.seed),
         })
     }

@@ -5,6 +5,7 @@ use adverb_hwmodel::{Cluster, Placement, Preset};
 use adverb_sim::Budget;
 use adverb_softnic::{SoftContext, SoftDevice};
 use adverb_verbs::RoleId;
+use adverb_workload::RoleLoad;
 
 /// Each member is a thread of its own, and opens the user-space device itself.
 pub(crate) fn on_threads<T: Send>(
@@ -20,17 +21,31 @@ pub(crate) fn on_model<T: 'static>(
     machines: &[u32],
     body: impl for<'y> Fn(&adverb_hwmodel::ModelStation<'y>, RoleId) -> T + Clone + 'static,
 ) -> (Vec<T>, adverb_verbs::Counters) {
+    let members: Vec<_> = machines.iter().map(|m| (*m, RoleLoad::Busy)).collect();
+    on_model_as(preset, &members, body)
+}
+
+/// The same for members that may also sleep on the core of a computation.
+pub(crate) fn on_model_as<T: 'static>(
+    preset: &str,
+    members: &[(u32, RoleLoad)],
+    body: impl for<'y> Fn(&adverb_hwmodel::ModelStation<'y>, RoleId) -> T + Clone + 'static,
+) -> (Vec<T>, adverb_verbs::Counters) {
     let preset = Preset::built_in(preset).unwrap();
-    let most = machines.iter().max().unwrap() + 1;
+    let most = members.iter().map(|(machine, _)| machine).max().unwrap() + 1;
     let mut cluster = Cluster::new(&preset, &vec![Placement::Cached; most as usize]);
-    let members: Vec<_> = machines
+    let members: Vec<_> = members
         .iter()
         .zip((0..).map(RoleId))
-        .map(|(machine, role)| {
+        .map(|((machine, load), role)| {
             let (machine, body) = (cluster.machine(*machine), body.clone());
-            cluster.spawn(machine, &role.to_string(), move |station| {
-                body(station, role)
-            })
+            let name = role.to_string();
+            match load {
+                RoleLoad::Preempting => {
+                    cluster.spawn_preempting(machine, &name, move |station| body(station, role))
+                }
+                _ => cluster.spawn(machine, &name, move |station| body(station, role)),
+            }
         })
         .collect();
     let outcome = cluster.run(&Budget::NONE);
