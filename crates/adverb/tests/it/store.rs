@@ -2,12 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::common::server::Server;
-use crate::common::{Place, end_of, signal, wait_for};
+use crate::common::{Place, end_of, not_run, signal, wait_for};
 
 #[test]
 fn a_store_checks_all_values_on_every_device() {
@@ -190,4 +191,40 @@ fn clients_of_a_killed_server_end_with_an_error() {
     // The next program of the device removes what the killed one left.
     place.run("store --requests 10").ok();
     assert!(place.shm_files().is_empty());
+}
+
+/// memaslap compares each value that it gets with the one that it has set.
+#[test]
+fn memaslap_verifies_every_value() {
+    let place = Place::new();
+    let server = Server::run(place.command("store serve --listen 127.0.0.1:0 --threads 2"));
+    let run = Command::new("memcaslap")
+        .args(["--servers", &server.address, "--threads", "2"])
+        .args(["--concurrency", "16", "--execute_number", "50000"])
+        .args(["--verify", "1.0"])
+        .output();
+    let Ok(done) = run else {
+        return not_run(
+            "memaslap as a client of the store",
+            "libmemcached-tools is not installed",
+        );
+    };
+    let out = String::from_utf8_lossy(&done.stdout);
+    let talk = String::from_utf8_lossy(&done.stderr);
+    let number = |name: &str| -> u64 {
+        let mut lines = out.lines();
+        let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        let found = found.unwrap_or_else(|| panic!("{name}: {out}{talk}"));
+        found.parse().unwrap()
+    };
+    assert!(done.status.success(), "{out}{talk}");
+    assert!(
+        number("cmd_get") > 20_000 && number("cmd_set") > 2000,
+        "{out}"
+    );
+    for wrong in ["get_misses", "verify_misses", "verify_failed"] {
+        assert_eq!(number(wrong), 0, "{wrong}: {out}{talk}");
+    }
+    let mut tcp = Tcp::new(&server);
+    assert!(tcp.stat("get_hits") >= number("cmd_get"));
 }
