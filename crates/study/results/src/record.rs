@@ -41,6 +41,15 @@ pub fn word(value: Option<&Value>) -> Option<String> {
     }
 }
 
+/// Returns the number at a path of names, such as `latency_ns.mean`.
+fn at(metrics: &Values, path: &str) -> Option<f64> {
+    let mut names = path.split('.');
+    let first = metrics.get(names.next()?)?;
+    names
+        .try_fold(first, |value, name| value.get(name))?
+        .as_f64()
+}
+
 /// One measured (or failed) cell: one program with one set of parameters on one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
@@ -81,12 +90,16 @@ pub struct Record {
 impl Record {
     /// Returns the metric at a path of names, such as `one_way_ns.mean`; `None` if it was not measured.
     pub fn metric(&self, path: &str) -> Option<f64> {
-        let metrics = self.metrics.as_ref()?;
-        let mut names = path.split('.');
-        let first = metrics.get(names.next()?)?;
-        names
-            .try_fold(first, |value, name| value.get(name))?
-            .as_f64()
+        at(self.metrics.as_ref()?, path)
+    }
+
+    /// Returns a metric of each role that requests, in their order.
+    pub fn of_requesters(&self, path: &str) -> Vec<f64> {
+        let roles = self.roles.iter();
+        let requesters = roles.filter(|role| role.name.starts_with("requester"));
+        requesters
+            .filter_map(|role| at(&role.metrics, path))
+            .collect()
     }
 
     /// Returns the values of a metric in each repetition; empty if repetitions do not have it.

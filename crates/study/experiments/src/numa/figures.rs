@@ -281,13 +281,7 @@ fn over_sizes(record: &Record) -> bool {
 /// The mean latency of each client's queue pair, and how far they are apart.
 fn by_queue_pair(records: &[&Record]) -> Table {
     let rows = records.iter().filter_map(|record| {
-        let clients = record
-            .roles
-            .iter()
-            .filter(|role| role.name.starts_with("requester"));
-        let means: Vec<f64> = clients
-            .filter_map(|role| role.metrics.get("latency_ns")?.get("mean")?.as_f64())
-            .collect();
+        let means = record.of_requesters(MEAN.0);
         let least = means.iter().copied().min_by(f64::total_cmp)?;
         let most = means.iter().copied().max_by(f64::total_cmp)?;
         let of = |part: &[f64]| match part.len() {

@@ -29,11 +29,16 @@ pub struct Reading {
 #[serde(deny_unknown_fields)]
 struct Metric {
     program: String,
-    /// Values of parameters; `"none"`: a record without the parameter, or with null.
+    /// Values of parameters; `"none"`: a record without the parameter, or with null. A list has alternatives: the first that
+    /// a record of the device has.
     #[serde(default)]
     params: Values,
     /// The path of names, such as `active.setup_ns.p50`.
     metric: String,
+    /// Takes the mean of the metrics of these requesters, in place of the record's metric: the first of them, counted from
+    /// 0, and the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    requesters: Option<[usize; 2]>,
 }
 
 /// The value of a parameter that a record must not have.
@@ -42,11 +47,18 @@ const NONE: &str = "none";
 const IMPAIRMENT: &str = "impairment";
 
 impl Metric {
-    fn takes(&self, record: &Record) -> bool {
+    /// Whether it is of this record, with this one of the alternative values.
+    fn takes(&self, record: &Record, alternative: usize) -> bool {
         let found = |name: &str| record.params.get(name).filter(|value| !value.is_null());
-        let has = |(name, asked): (&String, &Value)| match asked.as_str() {
-            Some(NONE) => found(name).is_none(),
-            _ => found(name) == Some(asked),
+        let has = |(name, asked): (&String, &Value)| {
+            let asked = match asked {
+                Value::Array(all) => &all[alternative.min(all.len() - 1)],
+                one => one,
+            };
+            match asked.as_str() {
+                Some(NONE) => found(name).is_none(),
+                _ => found(name) == Some(asked),
+            }
         };
         // What is claimed without naming a path is not claimed for a bad one.
         let is_plain = found(IMPAIRMENT).is_none() || self.params.contains_key(IMPAIRMENT);
@@ -54,15 +66,29 @@ impl Metric {
         is_of_program && record.is_ok() && self.params.iter().all(has)
     }
 
+    /// Returns the metric in a record.
+    fn value(&self, record: &Record) -> Option<f64> {
+        let Some([first, end]) = self.requesters else {
+            return record.metric(&self.metric);
+        };
+        let all = record.of_requesters(&self.metric);
+        let meant = all.get(first..end)?;
+        Some(meant.iter().sum::<f64>() / meant.len() as f64)
+    }
+
     /// Returns the metric in the records of a device. Where a parameter names TCP, which the device does not have, the
     /// records of `tcp` count.
     fn values(&self, device: &DeviceRef, records: &[Record]) -> Result<Vec<f64>, String> {
         let of = |is_meant: &dyn Fn(&DeviceRef) -> bool| -> Vec<f64> {
-            let meant = records.iter().filter(|record| is_meant(&record.device));
-            let taken = meant.filter(|record| self.takes(record));
-            taken
-                .filter_map(|record| record.metric(&self.metric))
-                .collect()
+            let taken = |alternative: usize| -> Vec<f64> {
+                let meant = records.iter().filter(|record| is_meant(&record.device));
+                let taken = meant.filter(|record| self.takes(record, alternative));
+                taken.filter_map(|record| self.value(record)).collect()
+            };
+            let lengths = self.params.values().filter_map(Value::as_array);
+            let alternatives = lengths.map(Vec::len).max().unwrap_or(1);
+            let mut all = (0..alternatives).map(taken);
+            all.find(|values| !values.is_empty()).unwrap_or_default()
         };
         let mut values = of(&|own| own == device);
         let names = |name: &str| self.params.get(name).and_then(Value::as_str) == Some("tcp");
@@ -91,9 +117,18 @@ impl Metric {
 impl fmt::Display for Metric {
     /// `active.setup_ns.p50 of connect transport=tcp`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {}", self.metric, self.program)?;
+        write!(f, "{} of ", self.metric)?;
+        if let Some([first, end]) = self.requesters {
+            write!(f, "requesters {} to {end} of ", first + 1)?;
+        }
+        write!(f, "{}", self.program)?;
         self.params.iter().try_for_each(|(name, value)| {
-            write!(f, " {name}={}", word(Some(value)).unwrap_or_default())
+            let of = |value| word(Some(value)).unwrap_or_default();
+            let words = match value {
+                Value::Array(all) => all.iter().map(of).collect::<Vec<_>>().join(" or "),
+                one => of(one),
+            };
+            write!(f, " {name}={words}")
         })
     }
 }

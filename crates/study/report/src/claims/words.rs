@@ -28,7 +28,8 @@ InfiniBand device.
 
 A condition `METRIC of PROGRAM PARAMETER=VALUE …` is about records of any program in the folder: the metric that the
 record has under this path of names. `none` means that the record does not have the parameter, `tcp` as the transport
-also means records of the device `tcp`. Every record that one side names is compared with every one that the other side
+also means records of the device `tcp`. `A or B` takes the first of the values that there are records of, and `requesters 1
+to 7` the mean of what these roles measured. Every record that one side names is compared with every one that the other side
 names; other parameters may have any value. These commands write what the claims need, here for a model (`soft@ADDR` and
 `verbs:NAME` have `--device tcp` instead of `--over tcp`), in the folder of the study:
 
