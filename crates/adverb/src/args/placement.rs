@@ -19,9 +19,13 @@ use super::value::{count, duration};
 /// options; the share of READs is counted if the device counts them (verbs:NAME
 /// with rx_read_requests and rx_write_requests).
 ///
-/// The rates are predictions for the hardware of --preset, not measurements of this
-/// machine. The model has no prices for the program's own accesses to the other
-/// node. A machine with one node has nothing to choose.
+/// The program's threads stay on the nodes where they ran. They load memory of
+/// another node more slowly: the model predicts by how much, and --accesses says how
+/// many loads there are for each request of a peer. The better node is the one on
+/// which a request and these loads take less time together.
+///
+/// Times and rates are predictions for the hardware of --preset, not measurements of
+/// this machine. A machine with one node has nothing to choose.
 ///
 /// --move moves the pages to the better node (move_pages), with --watch only after
 /// three equal results in a row that promise at least --gain. Pages that hardware
@@ -72,6 +76,11 @@ pub(crate) struct PlacementArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u32, _>(1..=1024))]
     pub(crate) outstanding: u32,
 
+    /// Loads of that memory by the program's threads for each request of a peer; those that their own caches
+    /// answer do not count
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number)]
+    pub(crate) accesses: f64,
+
     /// Threads of the program that access the same words
     #[arg(long, value_name = "N", default_value = "0", value_parser = count::<u32, _>(0..=1024))]
     pub(crate) workers: u32,
@@ -103,4 +112,11 @@ pub(crate) struct PlacementArgs {
     /// One JSON object for each evaluation on stdout
     #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
     pub(crate) format: Format,
+}
+
+/// Parses a mean number of accesses.
+fn number(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|n| (0.0..=1e6).contains(n));
+    number
+        .ok_or_else(|| format!("invalid number '{text}': expected 0 to 1000000, such as 0.5 or 2"))
 }

@@ -1,4 +1,5 @@
-//! Two placements of a program's memory: their predicted rates, and which one to choose.
+//! Two placements of a program's memory: what a model predicts for peers and for the program's threads, and which one to
+//! choose.
 
 use std::time::Duration;
 
@@ -6,9 +7,10 @@ use adverb_launch::{DeviceInfo, Hardware, Interrupt};
 use adverb_measure::{Backend, JobCell, JobRecorder};
 use adverb_patterns::{
     Job, Limits, Load, LoopKind, LoopNodes, OneSidedLoop, Opcode, RD_ATOMIC, Schedule, SlotLayout,
+    independent,
 };
-use adverb_units::Span;
-use adverb_verbs::NodeChoice;
+use adverb_units::{Bytes, Span};
+use adverb_verbs::{CpuLoad, NodeChoice, NumaPlacement, Probability};
 use anyhow::Context;
 
 use super::Sample;
@@ -21,11 +23,24 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Equal results in a row after which a watched program's memory moves.
 const STEADY: u32 = 3;
 
-/// Predicts the rates of remote requests by the node of the memory.
+/// Predicts what the node of the memory means for peers and for the program's own threads.
 pub(super) struct Model {
     recorder: JobRecorder,
     program: OneSidedLoop,
+    hardware: Hardware,
 }
+
+/// What a model predicts with the memory on one node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Predicted {
+    /// Requests of peers a second.
+    pub(super) per_s: f64,
+    /// Mean time in which one of the program's threads loads a line of the memory, in ns; 0 without threads.
+    pub(super) load_ns: f64,
+}
+
+/// How many of the program's threads ran on the NIC's node, and on others.
+pub(super) type Threads = [(NodeChoice, u32); 2];
 
 impl Model {
     pub(super) fn new(args: &PlacementArgs) -> anyhow::Result<Self> {
@@ -47,27 +62,34 @@ impl Model {
         };
         program.server_load.workers = args.workers;
         program.server_load.worker_writes = args.worker_mix.writes();
-        let backend = Backend::Model(Box::new(hardware));
+        let backend = Backend::Model(Box::new(hardware.clone()));
         Ok(Model {
             recorder: JobRecorder::new(backend, info, TIMEOUT),
             program,
+            hardware,
         })
     }
 
-    /// Returns the rates of a mixture of READs and WRITEs with the memory on the NIC's node and on another one.
-    pub(super) fn rates(
+    /// Predicts a mixture of READs and WRITEs with the memory on `node`, while the program's threads stay where they ran.
+    pub(super) fn predict(
         &mut self,
-        reads: f64,
+        node: NodeChoice,
+        (reads, sample): (f64, &Sample),
+        nic: u32,
         interrupt: &Interrupt,
-    ) -> anyhow::Result<(f64, f64)> {
-        let near = self.rate(reads, NodeChoice::Nic, interrupt)?;
-        Ok((near, self.rate(reads, NodeChoice::Other, interrupt)?))
+    ) -> anyhow::Result<Predicted> {
+        let threads = sample.threads_by_nic(nic);
+        Ok(Predicted {
+            per_s: self.rate(reads, node, threads, interrupt)?,
+            load_ns: self.load_ns(node, threads, sample.bytes())?,
+        })
     }
 
     fn rate(
         &mut self,
         reads: f64,
         memory: NodeChoice,
+        threads: Threads,
         interrupt: &Interrupt,
     ) -> anyhow::Result<f64> {
         let mut time = 0.0;
@@ -79,7 +101,12 @@ impl Model {
             self.program.nodes = LoopNodes {
                 memory,
                 server: memory,
-                workers: memory,
+                workers: match threads {
+                    [(_, 0), (_, 0)] => memory,
+                    [_, (_, 0)] => NodeChoice::Nic,
+                    [(_, 0), _] => NodeChoice::Other,
+                    _ => NodeChoice::Any,
+                },
                 ..LoopNodes::default()
             };
             let (name, params) = self.program.parameters();
@@ -95,32 +122,89 @@ impl Model {
         }
         Ok(1.0 / time)
     }
+
+    /// Returns the mean over the threads, each of which loads lines at the same time as the others.
+    fn load_ns(
+        &self,
+        memory: NodeChoice,
+        threads: Threads,
+        working_set: Bytes,
+    ) -> anyhow::Result<f64> {
+        let all: u32 = threads.iter().map(|(_, n)| n).sum();
+        let array = Bytes::new(working_set.get() / u64::from(all.max(1)));
+        let mut sum = 0.0;
+        for (node, n) in threads.into_iter().filter(|(_, n)| *n > 0) {
+            let others = threads.into_iter().filter_map(|(other, count)| {
+                let count = count - u32::from(other == node);
+                independent(count, (array, Probability::ZERO), (other, memory))
+            });
+            let others: Vec<CpuLoad> = others.collect();
+            let numa = NumaPlacement {
+                threads: node,
+                memory,
+            };
+            let time = self.hardware.line_time(numa, working_set, &others)?;
+            sum += time.as_ns_f64() * f64::from(n);
+        }
+        Ok(sum / f64::from(all.max(1)))
+    }
 }
 
-/// The predicted rates, and what follows from them.
+/// The two predictions, and what follows from them.
 pub(super) struct Advice {
     pub(super) nic: u32,
     pub(super) other: Option<u32>,
-    /// Rate with the memory on the NIC's node, and on another one.
-    pub(super) near: f64,
-    pub(super) far: f64,
+    /// With the memory on the NIC's node, and on another one.
+    pub(super) near: Predicted,
+    pub(super) far: Predicted,
+    /// Outstanding requests of all peers.
+    pub(super) outstanding: u32,
+    /// Accesses of the program's threads for each request.
+    pub(super) accesses: f64,
     /// Least gain that is worth a move.
     pub(super) least_gain: f64,
 }
 
 impl Advice {
-    /// Returns the node with the higher rate, and its gain over the other choice.
+    /// Returns how long a request and the program's accesses for it take together, in ns.
+    pub(super) fn time_ns(&self, on: Predicted) -> f64 {
+        self.request_ns(on) + self.accesses * on.load_ns
+    }
+
+    /// Returns the time of a request (Little's law).
+    fn request_ns(&self, on: Predicted) -> f64 {
+        1e9 * f64::from(self.outstanding) / on.per_s
+    }
+
+    /// Returns by how much requests take longer with the memory on the other node, and an access of the program, in ns.
+    fn extra_ns(&self) -> (f64, f64) {
+        let requests = self.request_ns(self.far) - self.request_ns(self.near);
+        (requests, self.far.load_ns - self.near.load_ns)
+    }
+
+    /// Returns the accesses for each request with which both nodes are equal; `None` if one is better for peers and threads.
+    pub(super) fn break_even(&self) -> Option<f64> {
+        let (requests, accesses) = self.extra_ns();
+        (requests * accesses < 0.0).then(|| -requests / accesses)
+    }
+
+    fn is_far_better(&self) -> bool {
+        self.time_ns(self.far) < self.time_ns(self.near)
+    }
+
+    /// Returns the node with the shorter time, and how much longer it is on the other one.
     pub(super) fn better(&self) -> (u32, f64) {
-        match self.other.filter(|_| self.far > self.near) {
-            Some(other) => (other, self.far / self.near - 1.0),
-            None => (self.nic, self.near / self.far - 1.0),
+        let (near, far) = (self.time_ns(self.near), self.time_ns(self.far));
+        match self.other.filter(|_| self.is_far_better()) {
+            Some(other) => (other, near / far - 1.0),
+            None => (self.nic, far / near - 1.0),
         }
     }
 
     /// Returns the node to which memory should move; `None` if it is there, or the gain is too small.
     pub(super) fn wanted(&self, sample: &Sample) -> Option<u32> {
         let (node, gain) = self.better();
-        let is_there = match self.far > self.near {
+        let is_there = match self.is_far_better() {
             // Any node without the NIC will do.
             true => sample.memory.get(&self.nic) == Some(&0),
             false => sample.home() == (self.nic, 1.0),
@@ -168,11 +252,14 @@ mod tests {
     }
 
     fn advice(near: f64, far: f64) -> Advice {
+        let predicted = |per_s, load_ns| Predicted { per_s, load_ns };
         Advice {
             nic: 0,
             other: Some(1),
-            near,
-            far,
+            near: predicted(near, 100.0),
+            far: predicted(far, 60.0),
+            outstanding: 1,
+            accesses: 0.0,
             least_gain: 0.03,
         }
     }
@@ -189,6 +276,24 @@ mod tests {
     fn a_small_gain_moves_nothing() {
         assert_eq!(advice(1.02, 1.0).wanted(&sample([0, 9])), None);
         assert_eq!(advice(1.02, 1.0).better().0, 0);
+    }
+
+    #[test]
+    fn accesses_of_the_program_outweigh_requests_from_a_number_on() {
+        // A request takes 400 ns on the NIC's node and 500 ns on the other one; an access 40 ns less there.
+        let mut advice = advice(2.5e6, 2e6);
+        assert_eq!(advice.break_even().map(f64::round), Some(3.0));
+        advice.accesses = 2.0;
+        assert_eq!(advice.better().0, 0);
+        advice.accesses = 3.0;
+        let (node, gain) = advice.better();
+        assert_eq!(
+            (node, (gain * 1e3).round()),
+            (1, 29.0),
+            "700 ns against 680"
+        );
+        advice.far.load_ns = 110.0;
+        assert_eq!(advice.break_even(), None, "peers and threads agree");
     }
 
     #[test]

@@ -10,14 +10,14 @@ use std::path::Path;
 use adverb_host::{Mapping, Resident, Topology};
 use adverb_ibverbs::VerbsContext;
 use adverb_launch::{DeviceChoice, DeviceInfo, Interrupt, Usage};
-use adverb_units::Span;
-use adverb_verbs::{Context as _, Counters, Device as _};
+use adverb_units::{Bytes, Span};
+use adverb_verbs::{Context as _, Counters, Device as _, NodeChoice};
 use anyhow::Context as _;
 use serde_json::json;
 
 use crate::args::{Format, PlacementArgs};
 use crate::terminal;
-use advice::{Advice, Model, Steady};
+use advice::{Advice, Model, Steady, Threads};
 use report::{Found, report_moved};
 
 /// Duration of counting the requests of peers without `--watch`.
@@ -60,12 +60,14 @@ pub(crate) fn run(args: &PlacementArgs) -> anyhow::Result<()> {
             Err(_) if args.watch.is_some() && is_gone() => return Ok(()),
             sample => sample?,
         };
-        let (near, far) = model.rates(reads, &interrupt)?;
+        let mut predict = |node| model.predict(node, (reads, &sample), nic, &interrupt);
         let advice = Advice {
             nic,
             other: topology.0.keys().copied().find(|node| *node != nic),
-            near,
-            far,
+            near: predict(NodeChoice::Nic)?,
+            far: predict(NodeChoice::Other)?,
+            outstanding: args.clients * args.outstanding,
+            accesses: args.accesses,
             least_gain: f64::from(args.gain) / 100.0,
         };
         let found = Found {
@@ -216,13 +218,24 @@ fn sample(args: &PlacementArgs, process: &Resident, topology: &Topology) -> anyh
 }
 
 impl Sample {
+    fn bytes(&self) -> Bytes {
+        Bytes::new(self.memory.values().sum())
+    }
+
+    fn threads_by_nic(&self, nic: u32) -> Threads {
+        let on = |is_nic| {
+            let nodes = self.threads.iter();
+            let found = nodes.filter(|(node, _)| (**node == nic) == is_nic);
+            found.map(|(_, n)| n).sum()
+        };
+        [(NodeChoice::Nic, on(true)), (NodeChoice::Other, on(false))]
+    }
+
     /// Returns the node with the largest part of the memory, and its share.
     fn home(&self) -> (u32, f64) {
-        let all: u64 = self.memory.values().sum();
+        let all = self.bytes().get().max(1) as f64;
         let most = self.memory.iter().max_by_key(|(_, bytes)| **bytes);
-        most.map_or((0, 0.0), |(node, bytes)| {
-            (*node, *bytes as f64 / all.max(1) as f64)
-        })
+        most.map_or((0, 0.0), |(node, bytes)| (*node, *bytes as f64 / all))
     }
 }
 

@@ -57,8 +57,12 @@ impl Found<'_> {
             "reads": self.reads.0,
             "reads_counted": self.reads.1,
             "model": self.args.preset.to_string(),
-            "near_per_s": self.advice.near,
-            "far_per_s": self.advice.far,
+            "accesses": self.args.accesses,
+            "near_per_s": self.advice.near.per_s,
+            "far_per_s": self.advice.far.per_s,
+            "near_load_ns": self.advice.near.load_ns,
+            "far_load_ns": self.advice.far.load_ns,
+            "equal_accesses": self.advice.break_even(),
             "node": node,
             "gain": gain,
             "move_to": self.advice.wanted(self.sample),
@@ -94,39 +98,52 @@ impl Found<'_> {
         let evidence = format!(
             "{pattern}. model:{} predicts {} with the memory on the NIC's node and {} with it on another one.",
             args.preset,
-            per_s(advice.near),
-            per_s(advice.far)
+            per_s(advice.near.per_s),
+            per_s(advice.far.per_s)
         );
         let (node, gain) = advice.better();
         let (home, share) = sample.home();
         let there = format!("{:.0} % of it is on node {home}", 100.0 * share);
         let percent = format!("{:.1} %", 100.0 * gain);
+        let what = match args.accesses > 0.0 {
+            true => "requests with their accesses",
+            false => "requests",
+        };
         let advised = match advice.wanted(sample) {
             Some(to) => format!(
-                "The accessible memory should be on node {to}: remote requests gain {percent} ({there})."
+                "The accessible memory should be on node {to}: {what} are {percent} faster there ({there})."
             ),
             None if gain < advice.least_gain => format!(
-                "The node makes no difference worth moving: node {node} gains {percent}, less than --gain {} % ({there}).",
+                "The node makes no difference worth moving: on node {node} {what} are {percent} faster, less than --gain {} % ({there}).",
                 args.gain
             ),
             None => format!(
-                "The accessible memory is where it should be, on node {home}: on the other side of the interconnect remote requests lose {percent}."
+                "The accessible memory is where it should be, on node {home}: on the other side of the interconnect {what} are {percent} slower."
             ),
         };
-        let apart: u32 = sample
-            .threads
-            .iter()
-            .filter(|(at, _)| **at != node)
-            .map(|(_, n)| *n)
-            .sum();
-        let all: u32 = sample.threads.values().sum();
-        let price = match apart {
-            0 => format!("Nothing is lost: all {all} threads of the program ran on node {node}."),
-            _ => format!(
-                "What it costs: {apart} of {all} threads ran on other nodes than {node}, from where they access it over the interconnect; the model has no price for that, so compare the program before and after."
+        vec![evidence, self.own_accesses(), advised]
+    }
+
+    /// Returns what an access of the program's own threads costs, and how many would change the advice.
+    fn own_accesses(&self) -> String {
+        let (args, advice) = (self.args, self.advice);
+        let [(_, near), (_, far)] = self.sample.threads_by_nic(advice.nic);
+        if near + far == 0 {
+            return "No thread of the program was seen on a CPU, so what the node means for them is not known.".to_owned();
+        }
+        let time = |ns: f64| Span::from_ps((ns * 1e3).round() as u64);
+        let price = format!(
+            "Threads of the program ({near} on the NIC's node, {far} on others) load a line of it in {} with the memory on the NIC's node and in {} with it on another one, on average",
+            time(advice.near.load_ns),
+            time(advice.far.load_ns)
+        );
+        let taken = format!("{} of these for each request (--accesses)", args.accesses);
+        match advice.break_even() {
+            None => format!("{price}; the advice is for {taken}."),
+            Some(equal) => format!(
+                "{price}. With {equal:.1} for each request that they cannot find in their own caches both nodes would be equal; the advice is for {taken}."
             ),
-        };
-        vec![evidence, advised, price]
+        }
     }
 }
 

@@ -65,10 +65,34 @@ fn the_advice_comes_with_its_evidence() {
         "model:cx3_fdr_nurdma predicts",
         "The accessible memory should be on node 0",
         "(100 % of it is on node 1)",
-        "1 of 2 threads ran on other nodes than 0",
+        "Threads of the program (1 on the NIC's node, 1 on others) load a line of it in 104 ns",
+        "the advice is for 1 of these for each request (--accesses)",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
+}
+
+/// The program's only thread is on the other node than the NIC, so that its accesses cross if the memory is the NIC's.
+#[test]
+fn accesses_of_the_program_change_the_advice() {
+    let place = Place::new();
+    machine(&place, STORE);
+    fs::remove_dir_all(place.path("copy/proc/7/task/8")).unwrap();
+    let advised = |accesses: &str| {
+        let how = "--nic-node 1 --reads 1 --size 64 --gain 0 --json";
+        let line = format!("place 7 --root copy {how} --accesses {accesses}");
+        place.run(&line).ok().json().remove(0)
+    };
+    let number = |json: &serde_json::Value, name: &str| json[name].as_f64().unwrap();
+    let few = advised("0");
+    assert_eq!(few["node"], 1, "{few}");
+    // A line from the other node: memory.numa_extra_ns of the preset.
+    let (near, far) = (number(&few, "near_load_ns"), number(&few, "far_load_ns"));
+    assert!((near - far - 37.0).abs() < 0.1, "{few}");
+    let equal = number(&few, "equal_accesses");
+    assert_eq!(advised(&(equal * 0.9).to_string())["node"], 1, "{few}");
+    let many = advised(&(equal * 1.1).to_string());
+    assert_eq!((&many["node"], &many["move_to"]), (&0.into(), &0.into()));
 }
 
 #[test]
@@ -83,6 +107,7 @@ fn what_cannot_be_placed_is_refused_in_one_line() {
     assert_snapshot!(refused("place 7 --root copy --nic-node 2", 2), @"error: --nic-node 2: the machine has nodes 0, 1");
     assert_snapshot!(refused("place 7 --root copy --nic-node 0 --move", 2), @"error: --move: the processes below --root are not running here; leave one of them out");
     assert_snapshot!(refused("place 7 --root copy --nic-node 0 --size 0", 2), @"error: --size 0 B: expected 1 B to 1 MiB");
+    assert_snapshot!(refused("place 7 --root copy --nic-node 0 --accesses nan", 2), @"error: --accesses: invalid number 'nan': expected 0 to 1000000, such as 0.5 or 2");
     assert_snapshot!(refused("place 7 --root copy --nic-node 0", 1), @"error: process 7 has no memory that it has written");
     assert_snapshot!(refused("place 7 --root copy --nic-node 0 --mapping shm", 1), @"error: process 7 has no memory in mappings whose name contains 'shm'");
     assert_snapshot!(refused("place 8 --root copy", 1), @"error: cannot examine process 8: No such file or directory (os error 2)");

@@ -11,7 +11,11 @@ use adverb_hwmodel::params::Field;
 use adverb_hwmodel::{Cluster, Kind, Placement, Preset, Support, names};
 use adverb_results::{DeviceKind, DeviceRef};
 use adverb_sim::{Budget, Seed};
-use adverb_verbs::{Context, DeviceCaps, LinkRate, PortCaps, PortNum, Station};
+use adverb_units::{Bytes, Span};
+use adverb_verbs::{
+    AccessFlags, Context, CpuLoad, DeviceCaps, Level, LinkRate, NumaPlacement, PortCaps, PortNum,
+    Station, Work,
+};
 use adverb_workload::Program;
 use anyhow::{Context as _, anyhow, bail};
 
@@ -230,6 +234,41 @@ impl Hardware {
         let outcome = cluster.run(&Budget::NONE);
         let limits = limits.take().ok_or_else(|| anyhow!("{outcome}"))?;
         Ok(limits?)
+    }
+
+    /// Returns the time in which a thread loads a line of `working_set`: from the last-level cache if it fits, else from
+    /// memory. Other threads load the machine at the same time.
+    ///
+    /// # Errors
+    /// The simulation failed.
+    pub fn line_time(
+        &self,
+        numa: NumaPlacement,
+        working_set: Bytes,
+        others: &[CpuLoad],
+    ) -> anyhow::Result<Span> {
+        let cache = self.preset.params.memory.llc_mib * Bytes::mib(1).get() as f64;
+        let from = match working_set.get() as f64 <= cache {
+            true => Level::Cache,
+            false => Level::Memory,
+        };
+        let mut cluster = Cluster::seeded(&self.preset, &[Placement::cached_on(numa.memory)], SEED);
+        let machine = cluster.machine(0);
+        let others = others.to_vec();
+        let took = cluster.spawn_sleeper(machine, "line", move |station| {
+            station.bind(numa)?;
+            let context = station.context();
+            let mr =
+                context.alloc_mr(&context.alloc_pd()?, Bytes::new(64), AccessFlags::empty())?;
+            let (span, _) = station.under_load(&others, &mr, || {
+                let start = station.now();
+                station.account(Work::Load { lines: 1, from });
+                (station.now() - start).saturating_sub(station.clock_cost())
+            })?;
+            anyhow::Ok(span)
+        });
+        let outcome = cluster.run(&Budget::NONE);
+        took.take().ok_or_else(|| anyhow!("{outcome}"))?
     }
 }
 
