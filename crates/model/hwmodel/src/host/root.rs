@@ -294,7 +294,7 @@ impl Root {
         let end = match self.contention.concerns(range) {
             true if self.is_remote => self.contention.read_across(range, at),
             true => self.contention.read(range, at),
-            false if self.is_in_memory(range) => self.contention.fetch(range, at),
+            false if self.is_in_memory(range) => self.contention.fetch(range, at, self.queueing),
             false if self.flow == Flow::Bypass => self.contention.read(range, at),
             false => at,
         };

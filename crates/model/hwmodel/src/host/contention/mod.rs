@@ -209,14 +209,15 @@ impl Contention {
         end
     }
 
-    /// The root port reads from memory. Requests to the same address do not pass each other: while one is outstanding,
-    /// the next one waits (Intel's uncore event RxR_IRQ_RETRY.ADDR_CONFLICT). Returns when the last request begins.
-    pub(crate) fn fetch(&mut self, range: Range, at: Time) -> Time {
+    /// The root port reads from memory, where each access waits for `queueing`. Requests to the same address do not pass each
+    /// other: while one is outstanding, the next one waits (Intel's uncore event RxR_IRQ_RETRY.ADDR_CONFLICT). Returns when
+    /// the last request begins.
+    pub(crate) fn fetch(&mut self, range: Range, at: Time, queueing: Span) -> Time {
         let mut begun = at;
         for part in self.line_by_line(range) {
             let begin = self.each(part, at, |_, asked, times, _| Grant {
                 ready: asked,
-                end: asked + times.snoop + times.memory,
+                end: asked + times.snoop + times.memory + queueing,
                 is_lost: false,
             });
             begun = begun.max(begin);
