@@ -109,13 +109,13 @@ fn refuse_placed_server(server: SocketAddr, args: &StoreLoadArgs) -> Result<(), 
 pub(crate) fn serve_store(args: &StoreServeArgs) -> anyhow::Result<()> {
     let interrupt = Interrupt::listen()?;
     check_memory("this store", &[args.memory.get()])?;
-    let least = Bytes::new(64);
-    if args.memory < least {
-        return Err(Usage(format!(
-            "--memory {}: expected at least {least}",
-            args.memory
-        ))
-        .into());
+    for (option, given, least) in [
+        ("--memory", args.memory, Bytes::new(64)),
+        ("--max-value", args.max_value, Bytes::new(1)),
+    ] {
+        if given < least {
+            return Err(Usage(format!("{option} {given}: expected at least {least}")).into());
+        }
     }
     let limits = Limits {
         memory: args.memory,

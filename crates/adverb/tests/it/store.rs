@@ -72,6 +72,10 @@ fn bad_sizes_of_a_store_are_refused() {
             "a model runs in virtual time",
         ),
         ("serve --memory 63", "--memory 63 B: expected at least 64 B"),
+        (
+            "serve --max-value 0",
+            "--max-value 0 B: expected at least 1 B",
+        ),
         ("serve --threads 0", "invalid count '0'"),
     ] {
         let ended = place.run(&format!("store {args}"));
