@@ -5,7 +5,7 @@ use adverb_hwmodel::params::NicParams;
 use adverb_patterns::{Job, JobReport, Member, Part, Pattern, Seen, Tally, Wait};
 use adverb_units::Span;
 use adverb_validate::{Budget, Completion, Experiment, Metric, Program, Refusal, Side};
-use adverb_verbs::{Counters, QpType};
+use adverb_verbs::QpType;
 
 use super::hosts::{placements, preset};
 use super::run::{run, schedule};
@@ -153,24 +153,8 @@ fn measure_for(
         measured.count_by_device(device, counted);
     }
     measured.pcie_reads = per_second(device, "pcie_read_lines");
-    measured.is_steady = is_steady(device);
+    measured.is_steady = device.is_steady();
     Ok(measured)
-}
-
-/// Whether a machine was in steady state: it completed as many requests as it posted, and needed as many lines over PCIe for
-/// each in both halves of the measured time; within 2 %.
-fn is_steady(device: &Tally) -> bool {
-    let agree = |a: f64, b: f64| (a - b).abs() <= 0.02 * a.max(b);
-    let count = |counters: &Counters, name: &str| counters.get(name).map_or(0.0, |n| *n as f64);
-    let of = |counters: &Counters| {
-        let sum = |names: [&str; 2]| names.map(|name| count(counters, name)).iter().sum::<f64>();
-        let lines = sum(["pcie_read_lines", "pcie_write_lines"]);
-        (lines, sum(["completed_requests", "received_messages"]))
-    };
-    let (first, all) = (of(&device.counted_first), of(&device.counted));
-    let posted = count(&device.counted, "posted_requests");
-    let halves = (first.0 * (all.1 - first.1), (all.0 - first.0) * first.1);
-    agree(posted, count(&device.counted, "completed_requests")) && agree(halves.0, halves.1)
 }
 
 /// Whether the clients of a machine are threads of one process (schema.md).

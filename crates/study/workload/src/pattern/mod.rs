@@ -10,6 +10,7 @@
 mod dc;
 mod member;
 mod shape;
+mod steady;
 mod tenant;
 pub mod wiring;
 
