@@ -264,7 +264,7 @@ fn the_list_says_what_validation_prints_of_each_preset() {
         "if the model has changed: adverb model validate --support >presets/support.csv"
     );
     let list = place.run("model list").ok().out;
-    let supported = "1 published value, 30 % off";
+    let supported = "1 published value, 30.1 % off";
     assert!(
         list.contains(&format!("\n{:22}{supported}\n", "")),
         "{list}"

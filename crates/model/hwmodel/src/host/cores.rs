@@ -74,10 +74,8 @@ struct WordLine {
 #[derive(Clone, Debug)]
 pub(crate) struct Words {
     lines: HashMap<u64, WordLine>,
-    /// Fetching a line that another core owns, through the last-level cache.
-    fetch: Span,
-    /// How long a core keeps a line before it can move on.
-    transfer: Span,
+    /// Moving a line that another core has modified.
+    hand_over: Span,
     /// An atomic instruction on a line that the core owns.
     own: Span,
 }
@@ -86,8 +84,7 @@ impl Words {
     pub(crate) fn new(p: &Params) -> Self {
         Words {
             lines: HashMap::new(),
-            fetch: p.memory.llc_ns,
-            transfer: p.memory.line_transfer_ns,
+            hand_over: p.memory.hand_over(),
             own: p.cpu.atomic_ns,
         }
     }
@@ -100,17 +97,17 @@ impl Words {
 
     /// Executes an atomic instruction of `core` at `at`; returns when it is complete.
     ///
-    /// The line moves from core to core in the order of their requests. A core that still owns it need not
-    /// request it.
+    /// The line moves from core to core in the order of their requests: to the next one when the core before has received
+    /// it and executed its instruction. A core that still owns it need not request it.
     pub(crate) fn atomic(&mut self, word: u64, core: u32, at: Time) -> Time {
         let line = self.lines.entry(word).or_default();
         let owns_it = line.owner == Some(core) && line.turns.free() <= at;
-        if owns_it || line.owner.is_none() {
-            line.owner = Some(core);
-            return line.turns.serve(at, self.own);
-        }
+        let span = match owns_it || line.owner.is_none() {
+            true => self.own,
+            false => self.hand_over + self.own,
+        };
         line.owner = Some(core);
-        line.turns.serve(at, self.transfer) + self.fetch
+        line.turns.serve(at, span)
     }
 }
 
@@ -154,18 +151,17 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_cheap_for_its_owner_and_is_transferred_to_others() {
+    fn a_word_is_cheap_for_its_owner_and_moves_to_others_one_after_another() {
         let p = params();
         let mut words = Words::new(&p);
         let at = |ns| Time::ZERO + Span::from_ns(ns);
         let first = words.atomic(1, 0, at(0));
         assert_eq!(first - at(0), p.cpu.atomic_ns);
         assert_eq!(words.atomic(1, 0, at(100)) - at(100), first - at(0));
-        let passed = p.memory.llc_ns + p.memory.line_transfer_ns;
-        assert_eq!(words.atomic(1, 1, at(200)) - at(200), passed);
-        // A core that asks at the same time gets it one transfer later; other words are not affected.
-        let behind = passed + p.memory.line_transfer_ns;
-        assert_eq!(words.atomic(1, 2, at(200)) - at(200), behind);
+        let moved = p.memory.hand_over() + p.cpu.atomic_ns;
+        assert_eq!(words.atomic(1, 1, at(200)) - at(200), moved);
+        // It was one transfer, before the first core had the line. Other words are not affected.
+        assert_eq!(words.atomic(1, 2, at(200)) - at(200), moved * 2);
         assert_eq!(words.atomic(2, 2, at(200)) - at(200), first - at(0));
     }
 }

@@ -159,12 +159,13 @@ pub(crate) fn receiving_span(machine: &Machine, operation: Operation, length: u6
 /// How long a request occupies the transmit side.
 pub(crate) fn sending_span(machine: &Machine, operation: Operation, lines: u64) -> Span {
     let times = &machine.nic.times;
-    match operation {
+    let first = match operation {
         Operation::RdmaRead(_) | Operation::FetchAdd(..) | Operation::CompareSwap(..) => {
             times.read_request
         }
-        _ => times.send + machine.nic.params.send_line_ns * (lines - 1),
-    }
+        _ => times.send,
+    };
+    first + machine.nic.params.send_line_ns * (lines - 1)
 }
 
 /// How long a packet that creates or ends a DC context occupies the receive side.

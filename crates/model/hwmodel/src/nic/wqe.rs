@@ -82,6 +82,20 @@ impl Wqes {
         }
     }
 
+    /// A request was sent. Its WQE leaves the NIC, or is cached until the answer, which needs it again. Returns where it is.
+    pub(crate) fn sent(&mut self, location: WqeLocation, is_needed: bool) -> WqeLocation {
+        match location {
+            WqeLocation::Buffered | WqeLocation::Next if is_needed => {
+                WqeLocation::Read(self.keep())
+            }
+            _ if is_needed => location,
+            _ => {
+                self.release(location);
+                location
+            }
+        }
+    }
+
     pub(crate) fn prefetches(&self) -> bool {
         self.read_bytes > LINE
     }
@@ -151,6 +165,7 @@ pub(crate) struct Wqe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::preset::Preset;
 
     #[test]
     fn a_wqe_keeps_its_blueflame_buffer_until_it_is_processed() {
@@ -177,5 +192,22 @@ mod tests {
             WqeLocation::InMemory,
             "6 is still there"
         );
+    }
+
+    /// A READ that was sent from a BlueFlame buffer, or whose WQE was read again to send it, never missed it at the answer.
+    #[test]
+    fn the_wqe_of_a_read_is_cached_until_the_answer_wherever_it_was() {
+        let mut params = Preset::built_in("cx3").expect("a preset").params.nic;
+        params.wqe_entries = 2;
+        for location in [WqeLocation::Buffered, WqeLocation::Next] {
+            let mut wqes = Wqes::new(&params, 1);
+            assert_eq!(wqes.sent(location, false), location);
+            let cached = wqes.sent(location, true);
+            assert!(wqes.has(cached) && cached != location, "{cached:?}");
+            for _ in 0..64 {
+                wqes.keep();
+            }
+            assert!(!wqes.has(cached), "it is evicted like others");
+        }
     }
 }

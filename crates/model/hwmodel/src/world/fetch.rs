@@ -2,7 +2,8 @@
 //!
 //! The send queue in the host's memory contains all WQEs. The NIC caches a WQE that it got by MMIO or has read,
 //! until it needs the entry for another one. It needs a WQE when the request is generated; for a READ or an atomic
-//! operation it needs the WQE again when the answer is processed (Kalia et al., ATC 2016). It reads evicted WQEs when they
+//! operation it needs the WQE again when the answer is processed (Kalia et al., ATC 2016), so it caches the WQE until then,
+//! wherever the WQE was before. It reads evicted WQEs when they
 //! are to be sent: one WQE, or the list of one doorbell, per queue pair, when the request before it leaves, and
 //! `nic.wqe_fetches` at a time. mlx5 NICs use everything that such a read returns: no measurement shows them slower with
 //! full send queues.
@@ -66,9 +67,13 @@ impl Machine {
         self.pcie.traffic.read_lines += unused;
     }
 
-    /// Returns when the NIC has the WQE of a READ or an atomic operation that is answered at `now`: it reads it again if
-    /// it has evicted it.
-    pub(super) fn wqe_for_answer(&mut self, location: WqeLocation, now: Time) -> Time {
+    /// Returns when the NIC has the WQE of `lines` lines of a READ or an atomic operation that is answered at `now`: it reads
+    /// it again if it has evicted it, without the WQEs behind it, which it does not need now.
+    pub(super) fn wqe_for_answer(
+        &mut self,
+        (location, lines): (WqeLocation, u64),
+        now: Time,
+    ) -> Time {
         if self.nic.wqes.has(location) {
             self.nic.wqes.release(location);
             return now;
@@ -77,7 +82,7 @@ impl Machine {
         let begin = self.nic.fetches.admit(now);
         let latency = self.dma_latency();
         let wqes = self.pcie.about(Subject::Wqe);
-        let read = wqes.read_few(now, begin - now, self.nic.wqes.read_bytes, latency);
+        let read = wqes.read_few(now, begin - now, lines * LINE, latency);
         self.nic.fetches.occupy(read);
         read
     }

@@ -225,11 +225,12 @@ impl Fabric {
         let qp = qp.reference();
         let began = events.clock.now();
         if let Some((context, thread)) = register {
-            // A shared register is used under its lock.
+            // A shared register is used under its lock, which is taken by an atomic instruction.
             let machine = &mut self.machines[machine_index];
             let transfer = machine.preset.params.memory.hand_over();
+            let locked = machine.cpu.atomic_ns + cost;
             let registers = &mut machine.registers[context as usize];
-            let end = registers.write(thread, began, cost, transfer);
+            let end = registers.write(thread, began, locked, transfer);
             events.clock.busy_until(end);
         } else {
             events.clock.busy(cost);

@@ -144,10 +144,9 @@ impl Fabric {
         nic.units[unit].server.begin(taken, Span::ZERO);
         host.trace.note(StepKind::UnitWait, since, now);
         host.trace.note(StepKind::Unit, now, now + span);
-        if let Some(wqe) = self.qps[at.index].sq.wqe(seq)
-            && !wqe.operation.writes_local_memory()
-        {
-            nic.wqes.release(wqe.location);
+        if let Some(wqe) = self.qps[at.index].sq.wqe(seq) {
+            let is_needed = wqe.operation.writes_local_memory();
+            wqe.location = nic.wqes.sent(wqe.location, is_needed);
         }
         self.issue(at, seq, events);
     }
@@ -325,7 +324,7 @@ impl Fabric {
         }
         let is_fetch = operation.writes_local_memory();
         let mtu = qp.mtu;
-        let location = qp.sq.wqe(seq).map(|wqe| wqe.location);
+        let wqe = qp.sq.wqe(seq).map(|wqe| (wqe.location, wqe.lines));
         if is_fetch && answer != Answer::OutOfSequence {
             qp.sq.end_read();
         }
@@ -336,8 +335,8 @@ impl Fabric {
         let span = host.nic.times.response + context;
         let passed = host.receive(events.now(), span);
         host.trace.note(StepKind::Receive, events.now(), passed);
-        let passed = match location {
-            Some(location) if is_fetch => passed.max(host.wqe_for_answer(location, now)),
+        let passed = match wqe {
+            Some(wqe) if is_fetch => passed.max(host.wqe_for_answer(wqe, now)),
             _ => passed,
         };
         let mut visible = passed;
