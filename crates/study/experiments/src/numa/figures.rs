@@ -57,8 +57,8 @@ pub(super) const INDEPENDENT: FigureSpec = FigureSpec {
     name: "NUMA Section V-C",
     title: "Open loop while threads of the server access arrays of their own",
     caption: "Half of their accesses are writes of 8 B at random places. On real machines threads and clients share \
-              cores if there are too few. In the model such a load meets the NIC only in memory, never in the caches: \
-              that it has no effect on cached buffers holds there by construction.",
+              cores if there are too few. In the model arrays that fit the last-level cache do not meet the NIC's accesses: \
+              that they have no effect holds there by construction. Larger ones evict the clients' buffers.",
     plots: Plots::Records(
         &[
             panel(
