@@ -202,6 +202,8 @@ impl Cluster {
     ) -> Returned<T> {
         let shared = self.simulation.shared().clone();
         let (id, core) = shared.with(|fabric, events| {
+            let preempts = interrupt_core == InterruptCore::Preempts;
+            fabric.machines[machine].preempting += u32::from(preempts);
             let id = fabric.mail.len() as u32;
             fabric.mail.push(Mailbox {
                 messages: Vec::new(),

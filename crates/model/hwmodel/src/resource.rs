@@ -30,6 +30,11 @@ impl Server {
         self.busy
     }
 
+    /// Returns how long services took until `at`, without those that wait at that time.
+    pub(crate) fn served(&self, at: Time) -> Span {
+        self.busy.saturating_sub(self.free - self.free.min(at))
+    }
+
     /// As [`Server::begin`], but returns when the service ends.
     #[inline]
     pub(crate) fn serve(&mut self, at: Time, span: Span) -> Time {
@@ -188,10 +193,12 @@ mod tests {
             server.serve(Time::ZERO + ns(6), ns(10)),
             Time::ZERO + ns(25)
         );
+        assert_eq!(server.served(Time::ZERO + ns(20)), ns(15));
         assert_eq!(
             server.begin(Time::ZERO + ns(40), ns(1)),
             Time::ZERO + ns(40)
         );
+        assert_eq!(server.served(Time::ZERO + ns(50)), ns(21));
     }
 
     #[test]

@@ -68,9 +68,10 @@ pub(crate) struct Machine {
     pub(crate) path: Option<LongPath>,
     /// The core that handles network interrupts.
     pub(crate) interrupts: Server,
-    /// CPU time there so far of all network interrupts, and of roles that take precedence over others.
+    /// CPU time there of all network interrupts so far.
     pub(crate) interrupted: Span,
-    pub(crate) preempted: Span,
+    /// Threads there that may take precedence: the kernel's own, and roles.
+    pub(crate) preempting: u32,
     pub(crate) memory: Memory,
     pub(crate) placement: Placement,
     pub(crate) root: Root,
@@ -118,7 +119,7 @@ impl Machine {
             path: None,
             interrupts: Server::default(),
             interrupted: Span::ZERO,
-            preempted: Span::ZERO,
+            preempting: 1,
             memory: Memory::new(index, p.nic.page_bytes.into()),
             placement,
             root,

@@ -1,6 +1,8 @@
 //! The core that handles network interrupts: which roles use it, and what takes precedence there.
 //!
-//! What takes precedence is served in the order of its requests; interrupts do not preempt other roles that do.
+//! What takes precedence is served in the order of its requests; interrupts do not preempt other roles that do. The kernel's
+//! scheduler is fair, also to interrupts that last (they continue in ksoftirqd): a computation gets at least the share of one
+//! among all threads there. What takes precedence is not delayed by that.
 
 use adverb_units::Span;
 
@@ -31,10 +33,14 @@ impl ModelStation<'_> {
     /// Occupies the CPU until `span` of it is left for the step.
     fn step_preempted(&self, kind: StepKind, span: Span) {
         let machine = self.context.machine();
+        let others = self
+            .role
+            .with(|fabric, _| u64::from(fabric.machines[machine].preempting));
         let taken = || {
-            self.role.with(|fabric, _| {
+            self.role.with(|fabric, events| {
                 let machine = &fabric.machines[machine];
-                (machine.interrupted, machine.preempted)
+                let all = machine.interrupts.served(events.now());
+                (machine.interrupted, all)
             })
         };
         self.role.sync();
@@ -43,11 +49,12 @@ impl ModelStation<'_> {
             self.step(kind, left);
             self.role.sync();
             let after = taken();
-            let interrupts = after.0.saturating_sub(before.0);
-            let others = after.1.saturating_sub(before.1);
+            left = (after.1.saturating_sub(before.1)).min(left * others / (others + 1));
+            let interrupts = after.0.saturating_sub(before.0).min(left);
             self.system.set(self.system.get() + interrupts);
-            self.idle.set(self.idle.get() + others);
-            (before, left) = (after, interrupts + others);
+            self.idle
+                .set(self.idle.get() + left.saturating_sub(interrupts));
+            before = after;
         }
     }
 
@@ -58,7 +65,6 @@ impl ModelStation<'_> {
         let begin = self.role.with(|fabric, _| {
             let machine = &mut fabric.machines[machine];
             let begin = machine.interrupts.begin(now, span);
-            machine.preempted += span;
             machine.worked += span;
             machine.trace.note(kind, begin, begin + span);
             begin

@@ -93,18 +93,18 @@ fn over_tcp(program: &Wan) -> Value {
 }
 
 /// Returns the metrics, and the counters of the first machine.
-fn counted_on_ammasso(program: &Wan) -> (Value, Counters) {
+fn counted_on(preset: &str, program: &Wan) -> (Value, Counters) {
     let roles = program.roles();
     let members: Vec<_> = roles.iter().map(|role| (role.host, role.load)).collect();
     let own = program.clone();
-    let (tallies, counters) = on_model_as(AMMASSO, &members, move |station, role| {
+    let (tallies, counters) = on_model_as(preset, &members, move |station, role| {
         run_wan(station, &own, role).unwrap()
     });
     (outcome(program, tallies), counters)
 }
 
 fn on_ammasso(program: &Wan) -> Value {
-    counted_on_ammasso(program).0
+    counted_on(AMMASSO, program).0
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn the_device_counts_the_messages_of_each_protocol() {
     for (protocol, per_transfer) in PROTOCOLS.into_iter().zip([4.0, 3.0, 3.0, 1.125]) {
         // As many messages as slots, so that credits are even.
         let program = rendezvous(protocol, 1000, 13);
-        let (metrics, counters) = counted_on_ammasso(&program);
+        let (metrics, counters) = counted_on(AMMASSO, &program);
         assert_eq!(number(&metrics, "requests_per_transfer"), per_transfer);
         // Of 32 transfers, half of the requests are posted by each peer.
         let own = counters["completed_requests"] as f64;
@@ -253,6 +253,20 @@ fn sleeping_readers_of_the_model_take_more_cpu_of_the_server_than_polling_ones()
         let (polling, asleep) = (slowdown(&program), slowdown(&sleeping(&program)));
         assert!(asleep > polling, "{by:?}: {polling} {asleep}");
         assert!(asleep < 5.0, "{by:?}: {asleep}");
+    }
+}
+
+/// More than the core can do: the scheduler leaves the computation the share of one among the readers and the kernel.
+#[test]
+fn a_computation_of_the_model_ends_among_readers_that_fill_its_core() {
+    for clients in [2, 8] {
+        let program = sleeping(&interference(By::Tcp, clients, 1024));
+        let slowdown = number(&counted_on("cx3", &program).0, "slowdown");
+        let shares = f64::from(clients + 2);
+        assert!(
+            (0.95 * shares..1.05 * shares).contains(&slowdown),
+            "{slowdown}"
+        );
     }
 }
 
