@@ -265,7 +265,7 @@ fn columns_say_what_they_show_and_records_keep_their_meaning() {
     assert_eq!(shown(&read, "p50"), "1.71 µs");
     let json = Place::new().run(&format!("{read} --json")).ok().json();
     let record = &json[0];
-    assert_eq!(number(record, "/metrics/one_way_ns/mean").round(), 858.0);
+    assert_eq!(number(record, "/metrics/one_way_ns/mean").round(), 859.0);
     shown(&format!("ping --op write-read {model}"), "one-way");
     // A round is one atomic operation, which takes longer than a READ of its 8 bytes.
     let atomic = "--device model:cx3";
