@@ -133,7 +133,7 @@ Examples:
   adverb interference --by send --clients 1 --size 16K
   adverb interference --device model:ammasso_gige --clients 40 --size 16K
   adverb interference --device model:ammasso_gige --by tcp --size 1K..64K
-  adverb interference --device tcp --completion event            blocking readers"
+  adverb interference --device tcp --completion event    blocking readers"
 )]
 pub(crate) struct InterferenceArgs {
     /// How clients send: write, send or tcp (kernel TCP; on a model) [default: write; tcp on --device tcp]
