@@ -20,12 +20,12 @@ use super::value::{count, duration};
 /// with rx_read_requests and rx_write_requests).
 ///
 /// The program's threads stay on the nodes where they ran. They load memory of
-/// another node more slowly: the model predicts by how much, and --accesses says how
-/// many loads there are for each request of a peer. The better node is the one on
-/// which a request and these loads take less time together.
+/// another node more slowly: the model predicts by how much, and --accesses says
+/// how many loads there are for each request of a peer. The better node is the one
+/// on which a request and these loads take less time together.
 ///
-/// Times and rates are predictions for the hardware of --preset, not measurements of
-/// this machine. A machine with one node has nothing to choose.
+/// Times and rates are predictions for the hardware of --preset, not measurements
+/// of this machine. A machine with one node has nothing to choose.
 ///
 /// --move moves the pages to the better node (move_pages), with --watch only after
 /// three equal results in a row that promise at least --gain. Pages that hardware
