@@ -115,7 +115,7 @@ pub(crate) struct FetchArgs {
 /// The server executes a computation of fixed length, first alone, then while
 /// --clients stream messages to it. One thread computes, and takes what has arrived
 /// after each millisecond: SENDs and new receives, or what the sockets hold. WRITEs
-/// need none of it. With --completion event, each client has a reader instead, that
+/// do not need that. With --completion event, each client has a reader instead: it
 /// sleeps until a message arrives, and then preempts the computation on its core.
 ///
 ///   alone     time of the computation without messages

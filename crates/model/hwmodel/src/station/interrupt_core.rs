@@ -33,28 +33,30 @@ impl ModelStation<'_> {
     /// Occupies the CPU until `span` of it is left for the step.
     fn step_preempted(&self, kind: StepKind, span: Span) {
         let machine = self.context.machine();
-        let others = self
-            .role
-            .with(|fabric, _| u64::from(fabric.machines[machine].preempting));
+        // CPU time there of everything that takes precedence, and of interrupts, so far.
         let taken = || {
             self.role.with(|fabric, events| {
                 let machine = &fabric.machines[machine];
                 let all = machine.interrupts.served(events.now());
-                (machine.interrupted, all)
+                (all, machine.interrupted)
             })
         };
+        let others = self
+            .role
+            .with(|fabric, _| u64::from(fabric.machines[machine].preempting));
         self.role.sync();
-        let (mut before, mut left) = (taken(), span);
+        let ((mut all, mut interrupted), mut left) = (taken(), span);
         while left > Span::ZERO {
             self.step(kind, left);
             self.role.sync();
-            let after = taken();
-            left = (after.1.saturating_sub(before.1)).min(left * others / (others + 1));
-            let interrupts = after.0.saturating_sub(before.0).min(left);
+            let (all_now, interrupted_now) = taken();
+            let fair = left * others / (others + 1);
+            left = all_now.saturating_sub(all).min(fair);
+            let interrupts = interrupted_now.saturating_sub(interrupted).min(left);
             self.system.set(self.system.get() + interrupts);
-            self.idle
-                .set(self.idle.get() + left.saturating_sub(interrupts));
-            before = after;
+            let preempted = left.saturating_sub(interrupts);
+            self.idle.set(self.idle.get() + preempted);
+            (all, interrupted) = (all_now, interrupted_now);
         }
     }
 
