@@ -166,6 +166,7 @@ fn in_json(assessment: &Assessment<'_>, judgement: &Judgement<'_>) -> Value {
         "device": assessment.device,
         "answer": judgement.answer.words(),
         "why": judgement.why,
+        "stated_of_device": judgement.stated_of_device,
         "by_construction": judgement.by_construction,
         "cause": judgement.cause,
     })

@@ -108,7 +108,7 @@ fn the_ledger_is_data_too() {
         ledgers().map(|ledger| ledger.claims.len()).sum::<usize>()
     );
     let one = place.run("claims --only mac-3a-300ns --json").ok().json();
-    assert_snapshot!(one[0].to_string(), @r#"{"study":"macarthur","id":"mac-3a-300ns","at":"Figure 3a","says":"An inline WRITE of 64 B takes about 300 ns with 8 or 16 buffers.","rows":["MAC-04"],"found":null,"testbed":null,"about":["testbed","fitted"],"cells":{"program":"blast","op":"write","size":"64","inline":true,"buffers":"8..16"},"value":"one-way","holds-if":{"within":{"least":270.0,"most":330.0}},"model":null}"#);
+    assert_snapshot!(one[0].to_string(), @r#"{"study":"macarthur","id":"mac-3a-300ns","at":"Figure 3a","says":"An inline WRITE of 64 B takes about 300 ns with 8 or 16 buffers.","rows":["MAC-04"],"found":null,"testbeds":[],"about":["testbed","fitted"],"cells":{"program":"blast","op":"write","size":"64","inline":true,"buffers":"8..16"},"value":"one-way","holds-if":{"within":{"least":270.0,"most":330.0}},"model":null}"#);
 }
 
 #[test]

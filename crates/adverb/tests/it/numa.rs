@@ -176,4 +176,9 @@ fn the_study_of_numa_draws_its_figures_on_a_model() {
         summary.contains("were tested on model:cx3_fdr_nurdma"),
         "{judged}"
     );
+    // One claim is about ConnectX-4 alone.
+    assert!(
+        summary.contains("The study states 35 of them of this hardware"),
+        "{judged}"
+    );
 }

@@ -9,7 +9,7 @@ mod reading;
 mod words;
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::{fmt, slice};
 
 use adverb_results::{DeviceKind, DeviceRef, PairRecord, Provenance, Record};
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,14 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// Returns the presets that represent the hardware of which the study states a claim.
+    fn testbeds<'l>(&'l self, claim: &'l Claim) -> &'l [String] {
+        match claim.testbeds.as_slice() {
+            [] => slice::from_ref(&self.testbed),
+            own => own,
+        }
+    }
+
     /// Returns whether a claim is about records of this program.
     pub fn is_about(&self, program: &str) -> bool {
         let mut conditions = self.claims.iter().map(|claim| &claim.holds_if);
@@ -65,9 +73,9 @@ pub struct Claim {
     /// Where else it was found, if the study's text was not at hand.
     #[serde(default)]
     pub found: Option<String>,
-    /// Preset of the model that represents its hardware, if it is not the study's.
+    /// Presets of the model that represent its hardware; empty if it is the study's.
     #[serde(default)]
-    pub testbed: Option<String>,
+    pub testbeds: Vec<String>,
     /// What it is about, as far as not every device has it.
     #[serde(default)]
     pub about: Vec<Aspect>,
@@ -85,6 +93,16 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// Returns where the study makes it, with the hardware if it is not the study's.
+    fn place(&self) -> String {
+        let testbeds = self.testbeds.iter();
+        let testbeds: Vec<String> = testbeds.map(|name| format!("model:{name}")).collect();
+        match testbeds.as_slice() {
+            [] => self.at.clone(),
+            names => format!("{}, of {}", self.at, names.join(" and ")),
+        }
+    }
+
     /// Returns whether it compares an InfiniBand device with a RoCE device.
     fn compares_links(&self) -> bool {
         let series = self.holds_if.series();
@@ -96,7 +114,7 @@ impl Claim {
 impl fmt::Display for Claim {
     /// `mac-3a-300ns (Figure 3a): An inline WRITE of 64 B takes about 300 ns with 8 or 16 buffers.`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}): {}", self.id, self.at, self.says)
+        write!(f, "{} ({}): {}", self.id, self.place(), self.says)
     }
 }
 
@@ -153,8 +171,8 @@ impl Class {
 
 impl Aspect {
     /// Returns why a device cannot answer; `None` if it can.
-    fn obstacle(self, class: Class, device: &DeviceRef, testbed: &str) -> Option<String> {
-        let is_other = class == Class::Model && device.name != testbed;
+    fn obstacle(self, class: Class, device: &DeviceRef, testbeds: &[String]) -> Option<String> {
+        let is_other = class == Class::Model && !testbeds.contains(&device.name);
         match (self, class) {
             (Aspect::Nic, Class::SharedMemory | Class::Software) => {
                 Some("this device has no NIC that fetches work requests and payload by DMA".into())
@@ -163,7 +181,8 @@ impl Aspect {
                 Some("the figure is of a hardware NIC".into())
             }
             (Aspect::Testbed, _) if is_other => Some(format!(
-                "the figure is of the study's hardware: use model:{testbed}"
+                "the figure is of the study's hardware: use model:{}",
+                testbeds.join(" or model:")
             )),
             (Aspect::Pending, Class::SharedMemory) => {
                 Some("one-sided requests complete while they are posted here".into())
@@ -237,6 +256,8 @@ pub struct Judgement<'l> {
     pub answer: Answer,
     /// The figures that led to the answer, or why there is none.
     pub why: String,
+    /// Whether the device models hardware of which the study states the claim.
+    pub stated_of_device: bool,
     /// Why the claim holds on this device whatever is measured; `None` if it may fail.
     pub by_construction: Option<&'static str>,
     /// Why the model contradicts it; `None` on other devices, or if the reason is unknown.
@@ -278,7 +299,7 @@ impl Assessment<'_> {
         self.count(Answer::Holds) + self.count(Answer::Fails) > 0
     }
 
-    /// Returns the counts in a sentence.
+    /// Returns the counts in sentences.
     pub fn summary(&self) -> String {
         let of = |answer| self.count(answer);
         let (answered, holds) = (of(Answer::Holds) + of(Answer::Fails), of(Answer::Holds));
@@ -292,14 +313,31 @@ impl Assessment<'_> {
         };
         format!(
             "Of {} claims of {}, {answered} were tested on {}: {holds} hold{trivial}, {} do not. {} were not \
-             measured, {} this device cannot answer.",
+             measured, {} this device cannot answer.{}",
             self.judgements.len(),
             self.ledger.source,
             self.device,
             of(Answer::Fails),
             of(Answer::NotMeasured),
             of(Answer::CannotTell),
+            self.of_own_hardware(answered),
         )
+    }
+
+    /// Returns how many of the answered claims the study states of the hardware that a model represents, if these are
+    /// not all.
+    fn of_own_hardware(&self, answered: usize) -> String {
+        let own = self.judgements.iter().filter(|j| j.stated_of_device);
+        let of = |answer| own.clone().filter(|j| j.answer == answer).count();
+        let (holds, fails) = (of(Answer::Holds), of(Answer::Fails));
+        match holds + fails {
+            _ if self.device.kind != DeviceKind::Model => String::new(),
+            0 => " The study states none of them of this hardware.".to_owned(),
+            own if own == answered => String::new(),
+            own => format!(
+                " The study states {own} of them of this hardware: {holds} hold, {fails} do not."
+            ),
+        }
     }
 }
 
@@ -331,10 +369,7 @@ pub fn assess<'l>(
             ledger,
             device: device.clone(),
             judgements: claims
-                .map(|claim| {
-                    let testbed = claim.testbed.as_ref().unwrap_or(&ledger.testbed);
-                    judge(claim, testbed, &evidence)
-                })
+                .map(|claim| judge(claim, ledger.testbeds(claim), &evidence))
                 .collect(),
         }
     });
@@ -354,22 +389,23 @@ struct Evidence<'a> {
 }
 
 /// Judges a claim on one device.
-fn judge<'l>(claim: &'l Claim, testbed: &str, evidence: &Evidence<'_>) -> Judgement<'l> {
+fn judge<'l>(claim: &'l Claim, testbeds: &[String], evidence: &Evidence<'_>) -> Judgement<'l> {
+    let (class, device) = (evidence.class, evidence.device);
     let judged = |answer, why| Judgement {
         claim,
         answer,
         why,
+        stated_of_device: class == Class::Model && testbeds.contains(&device.name),
         by_construction: None,
         cause: None,
     };
-    let (class, device) = (evidence.class, evidence.device);
     if class == Class::Tcp {
         return judged(Answer::CannotTell, "the claim is about RDMA".to_owned());
     }
     let mut obstacles = claim
         .about
         .iter()
-        .filter_map(|a| a.obstacle(class, device, testbed));
+        .filter_map(|a| a.obstacle(class, device, testbeds));
     if let Some(reason) = obstacles.next() {
         return judged(Answer::CannotTell, reason);
     }

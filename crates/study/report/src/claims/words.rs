@@ -23,8 +23,9 @@ known, the condition is the direction. *Found in* has the ids of the published v
 not at hand, it names what the claim follows from instead: such a claim is not the authors' statement, but what their
 figure has to show if the source named there is right. Parameters that a condition does not name are those of
 `adverb ping` and `adverb blast`: not inline, busy polling, one buffer, single posts, every request signaled, the link's
-own rate. A claim that compares InfiniBand with RoCE needs records of two devices of one kind, and is judged on the
-InfiniBand device.
+own rate. On a model of other hardware than a claim was stated of, the answer says whether the finding carries over; the
+counts name the claims that were stated of the model's own hardware. A claim that compares InfiniBand with RoCE needs
+records of two devices of one kind, and is judged on the InfiniBand device.
 
 A condition `METRIC of PROGRAM PARAMETER=VALUE …` is about records of any program in the folder: the metric that the
 record has under this path of names. `none` means that the record does not have the parameter, `tcp` as the transport
@@ -150,7 +151,7 @@ fn row(claim: &Claim) -> String {
     format!(
         "| `{}` | {} | {} | {} | {} | {} | {} |\n",
         claim.id,
-        claim.at,
+        claim.place(),
         claim.says.clone() + &cause.unwrap_or_default(),
         claim.cells,
         claim.holds_if.words(claim.value),
