@@ -1,6 +1,7 @@
 //! Services by RPC and by one-sided operations: a sequencer and a key-value store.
 
 mod checked;
+mod due;
 mod echo;
 mod job;
 mod loops;

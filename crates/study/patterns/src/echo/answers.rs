@@ -4,8 +4,8 @@ use adverb_units::Time;
 use adverb_verbs::Station;
 use adverb_workload::pattern::{Meter, PatternError, Schedule};
 
-use super::due::Asked;
 use super::{Echo, Reply, content};
+use crate::due::Asked;
 use crate::tally::ServiceTally;
 
 /// Counts replies and measures their latencies.

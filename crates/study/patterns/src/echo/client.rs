@@ -11,10 +11,10 @@ use adverb_workload::random::Random;
 use adverb_workload::reap::{BATCH, Reaper};
 
 use super::answers::Answers;
-use super::due::{self, Asked, Due};
 use super::ends::Ends;
 use super::server::{FAREWELL, SLOT_BITS};
 use super::{Echo, EchoBy, RECORDS, content, load, or_none, record};
+use crate::due::{self, Asked, Due};
 use crate::rpc::TIMEOUT;
 use crate::rpc::slots::{Kind, Scan, last_byte};
 use crate::sends::Sends;

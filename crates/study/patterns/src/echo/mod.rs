@@ -8,7 +8,6 @@
 mod answers;
 mod client;
 mod content;
-mod due;
 mod ends;
 mod server;
 mod service;

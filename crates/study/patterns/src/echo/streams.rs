@@ -11,9 +11,9 @@ use adverb_workload::random::Random;
 use adverb_workload::streams::{StreamOf, send_all};
 
 use super::answers::Answers;
-use super::due::{self, Asked, Due};
 use super::service::Service;
 use super::{Echo, content, load, or_none, served};
+use crate::due::{self, Asked, Due};
 use crate::rpc::{Counter, RpcPart, TIMEOUT};
 use crate::tally::ServiceTally;
 use crate::wan::{accept, connect};

@@ -20,7 +20,8 @@ use adverb_workload::wiring::GRH;
 use super::server::FAREWELL;
 use super::slots::{Kind, last_byte, request_bytes};
 use super::wiring::ClientEnds;
-use super::{Pace, RequestBy, Rpc, Service, StoreLoad, TIMEOUT, table};
+use super::{RequestBy, Rpc, Service, StoreLoad, TIMEOUT, table};
+use crate::due::Due;
 use crate::tally::ServiceTally;
 
 /// An outstanding request in its slot.
@@ -55,8 +56,7 @@ pub(super) struct Client<'w, S: Station> {
     unsent: u32,
     /// The highest number so far, which determines the upper half of others.
     newest: u64,
-    /// Time of the next request at an open pace.
-    due: Time,
+    due: Due,
     until: Time,
     answers: u64,
     meter: Meter,
@@ -87,10 +87,7 @@ impl<'w, S: Station> Client<'w, S> {
             times: VecDeque::new(),
             unsent: 0,
             newest: ends.first_number,
-            due: match rpc.clients.pace {
-                Pace::Closed => now,
-                Pace::Open(mean) => now + random.exponential(mean),
-            },
+            due: Due::new(&rpc.clients, &mut random, now),
             random,
             until: now + schedule.warm_up + schedule.measured,
             answers: 0,
@@ -104,11 +101,8 @@ impl<'w, S: Station> Client<'w, S> {
     pub(super) fn run(mut self) -> Result<ServiceTally, PatternError> {
         let mut now = self.station.now();
         while now < self.until {
-            while self.has_room() && self.due <= now {
-                self.ask(now)?;
-                if let Pace::Open(mean) = self.rpc.clients.pace {
-                    self.due = self.due + self.random.exponential(mean);
-                }
+            while let Some(due) = self.due().filter(|due| *due <= now) {
+                self.ask(due)?;
             }
             now = self.wait(now)?;
         }
@@ -121,22 +115,20 @@ impl<'w, S: Station> Client<'w, S> {
         Ok(self.tally.measured_by(&self.meter))
     }
 
-    /// Whether there is room for another request: slots are used in turn.
-    fn has_room(&self) -> bool {
+    /// Returns when the next request is due, if there is room for it: slots are used in turn.
+    fn due(&self) -> Option<Time> {
         let slot = (self.asked % self.slots.len() as u64) as usize;
-        self.outstanding < self.rpc.clients.outstanding && matches!(self.slots[slot], Slot::Free)
+        let has_room = self.outstanding < self.rpc.clients.outstanding
+            && matches!(self.slots[slot], Slot::Free);
+        self.due.next().filter(|_| has_room)
     }
 
     /// Waits for answers, or until the next request is due; returns the time.
     fn wait(&mut self, now: Time) -> Result<Time, PatternError> {
-        let is_paced = self.has_room();
-        let timeout = if is_paced {
-            self.due.min(self.until) - now
-        } else {
-            TIMEOUT
-        };
+        let due = self.due();
+        let timeout = due.map_or(TIMEOUT, |due| due.min(self.until) - now);
         match self.take(timeout)? {
-            (0, _) if !is_paced => Err(self.lost()),
+            (0, _) if due.is_none() => Err(self.lost()),
             (_, now) => Ok(now),
         }
     }
@@ -162,6 +154,7 @@ impl<'w, S: Station> Client<'w, S> {
             succeeded(wc)?;
             let asked = self.answered(wc)?;
             self.outstanding -= 1;
+            self.due.answered(now);
             self.answers += 1;
             self.ends.post_receive(wc.wr_id.0)?;
             if let (true, Some(asked), Some(waits)) = (is_open, asked, &mut self.tally.waits) {
@@ -245,9 +238,10 @@ impl<'w, S: Station> Client<'w, S> {
         Ok(())
     }
 
-    /// Sends a request. Its time starts `now`, when the slot became free.
-    fn ask(&mut self, now: Time) -> Result<(), PatternError> {
-        let at = (self.rpc.clients.timing == Timing::Each).then_some(now);
+    /// Sends a request. Its time starts when it was due, whether or not there was room for it then.
+    fn ask(&mut self, due: Time) -> Result<(), PatternError> {
+        self.due.sent(&mut self.random);
+        let at = (self.rpc.clients.timing == Timing::Each).then_some(due);
         match self.rpc.service {
             Service::Sequencer(RequestBy::HeaderOnly) => {
                 self.times.extend(at);

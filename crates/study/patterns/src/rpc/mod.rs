@@ -85,7 +85,7 @@ pub struct Serving {
 pub enum Pace {
     /// As soon as there is room for another request.
     Closed,
-    /// At random times with this mean distance per client, if there is room.
+    /// At random times with this mean distance per client. A request without room for it waits, which is part of its latency.
     Open(Span),
 }
 

@@ -183,6 +183,9 @@ fn an_offered_load_is_served_at_its_rate() {
         assert!((0.85..1.15).contains(&(got / share)), "{got} of {share}");
         assert!(mean(&tallies) < mean(&most), "{share}");
     }
+    // Requests that find no room wait for longer and longer, as they would in a queue of their own.
+    let (tallies, _) = in_virtual_time("connect_ib", &offered(most_rate * 1.2));
+    assert!(mean(&tallies) > 5.0 * mean(&most), "{}", mean(&tallies));
 }
 
 #[test]

@@ -7,17 +7,17 @@ use adverb_workload::random::{Random, mix};
 
 use crate::rpc::{Clients, Pace};
 
-/// An outstanding request.
+/// An outstanding request of an echo.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     /// Seed of its reply.
-    pub(super) seed: u64,
+    pub(crate) seed: u64,
     /// When it was due.
-    pub(super) at: Time,
+    pub(crate) at: Time,
 }
 
 /// When a client sends its next requests.
-pub(super) enum Due {
+pub(crate) enum Due {
     /// A time for each request that is not outstanding.
     Closed(VecDeque<Time>),
     /// The time of the next request, and the mean time between two.
@@ -25,7 +25,7 @@ pub(super) enum Due {
 }
 
 impl Due {
-    pub(super) fn new(clients: &Clients, random: &mut Random, now: Time) -> Self {
+    pub(crate) fn new(clients: &Clients, random: &mut Random, now: Time) -> Self {
         match clients.pace {
             Pace::Closed => Due::Closed(VecDeque::from(vec![now; clients.outstanding as usize])),
             Pace::Open(mean) => Due::Open(now + random.exponential(mean), mean),
@@ -33,7 +33,7 @@ impl Due {
     }
 
     /// Returns when the next request is due; `None` if all are outstanding.
-    pub(super) fn next(&self) -> Option<Time> {
+    pub(crate) fn next(&self) -> Option<Time> {
         match self {
             Due::Closed(times) => times.front().copied(),
             Due::Open(next, _) => Some(*next),
@@ -41,7 +41,7 @@ impl Due {
     }
 
     /// Notes that the next request was sent.
-    pub(super) fn sent(&mut self, random: &mut Random) {
+    pub(crate) fn sent(&mut self, random: &mut Random) {
         match self {
             Due::Closed(times) => drop(times.pop_front()),
             Due::Open(next, mean) => *next = *next + random.exponential(*mean),
@@ -49,7 +49,7 @@ impl Due {
     }
 
     /// Notes that a request was answered, so that another one may be sent at `next`.
-    pub(super) fn answered(&mut self, next: Time) {
+    pub(crate) fn answered(&mut self, next: Time) {
         if let Due::Closed(times) = self {
             times.push_back(next);
         }
@@ -57,6 +57,6 @@ impl Due {
 }
 
 /// Returns the seed of a client's requests.
-pub(super) fn seed(clients: &Clients, client: u32) -> u64 {
+pub(crate) fn seed(clients: &Clients, client: u32) -> u64 {
     mix(clients.seed ^ u64::from(client) << 32)
 }
