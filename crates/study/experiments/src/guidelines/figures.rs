@@ -90,9 +90,9 @@ pub(super) const OFFERED: FigureSpec = FigureSpec {
     id: "offered",
     name: "Latency over load",
     title: "Latency of a sequencer over the offered load",
-    caption: "Header-only, with ten cores or as many as there are. Requests arrive at random times (Poisson) as long as \
-              a client has fewer than its maximum outstanding. Beyond what the server can answer the latency is that \
-              maximum over the rate.",
+    caption: "Header-only, with ten cores or as many as there are. Requests arrive at random times (Poisson); \
+              latency counts from then, also while a client has its maximum outstanding. Beyond what the server can answer \
+              requests wait for longer and longer: the latency shown is that of the measured time.",
     plots: Plots::Records(
         &[
             panel("Mean", LOAD, MEAN, every, by_answer),

@@ -320,8 +320,13 @@ pub(super) fn by(record: &Record) -> String {
     let by = word(record, "by").to_uppercase();
     match word(record, "completion") {
         "" | "poll" => by,
-        _ => format!("{by}, sleeping reader"),
+        _ => with_sleeping_readers(&by),
     }
+}
+
+/// Names a way of sending whose readers sleep.
+pub(super) fn with_sleeping_readers(by: &str) -> String {
+    format!("{by}, sleeping reader")
 }
 
 pub(super) fn by_protocol(record: &Record) -> String {

@@ -6,11 +6,8 @@ use adverb_report::format;
 use adverb_results::Record;
 
 use super::FIGURES;
-use super::figures::{by, by_protocol, delay, is_tcp, loss};
+use super::figures::{by, by_protocol, delay, is_tcp, loss, with_sleeping_readers};
 use crate::programs::{of_each_device, parameter};
-
-/// TCP whose readers sleep.
-const SLEEPING: &str = "TCP, sleeping reader";
 
 /// Returns what the records of the study show, device by device.
 pub(super) fn sentences(records: &[Record]) -> Vec<String> {
@@ -54,12 +51,12 @@ fn value(
 }
 
 fn round_trip(records: &[&Record]) -> Option<String> {
-    let of = |way, delay| {
+    let of = |way: &str, delay| {
         let wanted = [("size_bytes", 1024), ("compute_ns", 0), ("delay_ns", delay)];
         value(records, ("overlap", way), &wanted, "communication_ns.p50")
     };
     let (write, tcp) = (of("WRITE", 0)?, of("TCP", 0)?);
-    let asleep = of(SLEEPING, 0).map_or_else(String::new, |time| {
+    let asleep = of(&with_sleeping_readers("TCP"), 0).map_or_else(String::new, |time| {
         format!(" ({} if its readers sleep)", format::time(time))
     });
     let far = of("WRITE", 4_000_000).zip(of("TCP", 4_000_000));
@@ -128,7 +125,7 @@ fn progress(records: &[&Record]) -> Option<String> {
 }
 
 fn stolen(records: &[&Record]) -> Option<String> {
-    let of = |way| {
+    let of = |way: &str| {
         let wanted = [
             ("size_bytes", 16_384),
             ("delay_ns", 0),
@@ -138,7 +135,7 @@ fn stolen(records: &[&Record]) -> Option<String> {
         let with = way.replace(", ", " and a ");
         Some(format!("{slowdown:.2} times with {with}"))
     };
-    let all: Vec<String> = ["WRITE", "SEND", "TCP", SLEEPING]
+    let all: Vec<String> = ["WRITE", "SEND", "TCP", &with_sleeping_readers("TCP")]
         .into_iter()
         .filter_map(of)
         .collect();
