@@ -5,12 +5,13 @@ use std::io::Write;
 
 use adverb_launch::SUPPORT;
 use adverb_measure::{Ending, Folder, Rendered, render};
-use adverb_results::{Outcome, Probability, Record, Values, Writer, swept, word};
+use adverb_report::format;
+use adverb_results::{Outcome, Probability, Record, Values, Writer, swept};
 use anyhow::bail;
 use serde_json::Value;
 
 use crate::args::{Format, LimitArgs, OutArgs};
-use crate::{hosts, table, terminal};
+use crate::{hosts, terminal};
 
 /// How the records of a program are printed.
 pub(crate) trait Table {
@@ -244,19 +245,18 @@ fn flat_with(params: &Values, is_wanted: impl Fn(&str, &Value) -> bool) -> Value
 /// Parameters that are shares of packets.
 const SHARES: [&str; 4] = ["loss", "duplicate", "reorder", "corrupt"];
 
-/// Returns a parameter's value with its unit: a share in percent, and a time whose name ends with `_ns`.
+/// Returns a parameter's value with its unit, a share of packets in percent.
 fn shown(name: &str, value: &Value) -> Option<String> {
-    if name != without_unit(name) {
-        return value.as_f64().map(table::ns);
-    }
     match serde_json::from_value(value.clone()) {
         Ok(share) if SHARES.contains(&name) => Some(Probability::to_string(&share)),
-        _ => word(Some(value)),
+        _ => format::parameter(name, Some(value)),
     }
 }
 
 fn without_unit(name: &str) -> &str {
-    name.strip_suffix("_ns").unwrap_or(name)
+    let units = ["_ns", "_per_s"];
+    let without = units.iter().find_map(|unit| name.strip_suffix(unit));
+    without.unwrap_or(name)
 }
 
 fn width(name: &str) -> usize {

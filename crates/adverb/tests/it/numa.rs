@@ -169,6 +169,10 @@ fn the_study_of_numa_draws_its_figures_on_a_model() {
     ] {
         assert!(report.contains(&format!("id=\"{figure}\"")), "{figure}");
     }
+    // Each cell has a row with its parameters.
+    assert!(report.contains("<h3>open-loop on model:cx3_fdr_nurdma</h3>"));
+    assert!(report.contains("<th scope=\"col\"><button type=\"button\">numa_memory</button></th>"));
+    assert!(report.contains(&format!("{} predicted, 0 failed", all.len())));
     let judged = place.run("claims numa --study numa").ok().out;
     let words: Vec<&str> = judged.split_whitespace().collect();
     let summary = words.join(" ");

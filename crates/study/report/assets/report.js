@@ -184,39 +184,42 @@
     figure.append(bar);
   }
 
-  const body = document.querySelector("#cells tbody");
-  const heads = all("#cells th");
-  // A failed row has one wide field in place of its figures.
-  const value = (row, column) => {
-    const wide = [...row.cells].findIndex((cell) => cell.colSpan > 1);
-    const field = wide < 0 || column < wide ? row.cells[column] : column === heads.length - 1 ? row.lastElementChild : null;
-    return field ? (field.dataset.v ?? field.textContent) : "";
-  };
   const compare = (a, b) => {
     if (a === "" || b === "") return (a === "") - (b === "");
     const [x, y] = [Number(a), Number(b)];
     return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y;
   };
-  heads.forEach((head, column) => {
-    head.firstElementChild.addEventListener("click", () => {
-      const up = head.getAttribute("aria-sort") !== "ascending";
-      heads.forEach((other) => other.removeAttribute("aria-sort"));
-      head.setAttribute("aria-sort", up ? "ascending" : "descending");
-      const rows = [...body.rows].map((row) => [value(row, column), row]);
-      // Missing figures stay last in both directions.
-      rows.sort(([a], [b]) => (a === "" || b === "" ? compare(a, b) : up ? compare(a, b) : compare(b, a)));
-      body.append(...rows.map(([, row]) => row));
+  for (const body of all(".scroll tbody").filter((body) => body.parentElement.querySelector("th button"))) {
+    const heads = all("th", body.parentElement);
+    // A failed row has one wide field in place of its figures.
+    const value = (row, column) => {
+      const wide = [...row.cells].findIndex((cell) => cell.classList.contains("why"));
+      const behind = column === heads.length - 1 && row.cells.length > wide + 1 ? row.lastElementChild : null;
+      const field = wide < 0 || column < wide ? row.cells[column] : behind;
+      return field ? (field.dataset.v ?? field.textContent) : "";
+    };
+    heads.forEach((head, column) => {
+      head.firstElementChild.addEventListener("click", () => {
+        const up = head.getAttribute("aria-sort") !== "ascending";
+        heads.forEach((other) => other.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", up ? "ascending" : "descending");
+        const rows = [...body.rows].map((row) => [value(row, column), row]);
+        // Missing figures stay last in both directions.
+        rows.sort(([a], [b]) => (a === "" || b === "" ? compare(a, b) : up ? compare(a, b) : compare(b, a)));
+        body.append(...rows.map(([, row]) => row));
+      });
     });
-  });
-  document.getElementById("filter").addEventListener("input", (event) => {
+  }
+  document.getElementById("filter")?.addEventListener("input", (event) => {
     const wanted = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const rows = all("#cells tbody tr");
     let count = 0;
-    for (const row of body.rows) {
+    for (const row of rows) {
       const text = row.textContent.toLowerCase();
       row.hidden = !wanted.every((word) => text.includes(word));
       count += !row.hidden;
     }
-    document.getElementById("shown").textContent = `${count} of ${body.rows.length} cells`;
+    document.getElementById("shown").textContent = `${count} of ${rows.length} cells`;
   });
 
   // For those who check a report by machine: how many points stand inside their plot, of how many.

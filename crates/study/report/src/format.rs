@@ -1,7 +1,8 @@
 //! Figures in words. Units and multiples come from `adverb-units`.
 
-use adverb_results::{DeviceKind, Opcode, PairRecord, Params, Program, Signaling};
+use adverb_results::{DeviceKind, Opcode, PairRecord, Params, Program, Signaling, word};
 use adverb_units::{Bytes, MessageRate, Span, Throughput, three_digits};
+use serde_json::Value;
 
 /// `1.25 µs`.
 pub fn time(ns: f64) -> String {
@@ -32,6 +33,17 @@ pub fn megabits(value: f64) -> String {
 pub fn rate(messages_per_s: f64) -> String {
     MessageRate::over(messages_per_s.round() as u64, Span::from_secs(1))
         .map_or_else(String::new, |r| r.to_string())
+}
+
+/// Returns a parameter of a record in words, a time or a rate with its unit; `None` without a value.
+pub fn parameter(name: &str, value: Option<&Value>) -> Option<String> {
+    let number = value.and_then(Value::as_f64);
+    let has_unit = |unit| name.ends_with(unit);
+    match number {
+        Some(ns) if has_unit("_ns") => Some(time(ns)),
+        Some(per_s) if has_unit("_per_s") => Some(rate(per_s)),
+        _ => word(value),
+    }
 }
 
 /// `64 B`, `4 KiB`.

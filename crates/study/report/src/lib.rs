@@ -23,7 +23,9 @@ mod sheet;
 mod sweep;
 pub mod timeline;
 
-use adverb_results::{Outcome, PairRecord, PublishedPoint, Record};
+use std::collections::BTreeMap;
+
+use adverb_results::{DeviceRef, Outcome, PairRecord, PublishedPoint, Record};
 
 pub use cells::Quantity;
 pub use figure::{
@@ -158,7 +160,9 @@ impl<'a> Report<'a> {
     /// study, and the warnings of the [`Meta`]; one sentence each.
     pub fn notices(&self) -> Vec<String> {
         let mut notices = Vec::new();
-        let (have, failed) = (self.cells(), self.failed());
+        let outcomes = self.outcomes();
+        let have = outcomes.len();
+        let failed = outcomes.values().filter(|o| ***o != Outcome::Ok).count();
         let stopped = if self.meta.interrupted {
             "The study was interrupted: "
         } else {
@@ -197,17 +201,13 @@ impl<'a> Report<'a> {
         page::html(self).into_string()
     }
 
-    /// How many different cells there are.
-    fn cells(&self) -> usize {
-        let cells = self.records.iter().map(|r| (&r.device, &r.cell));
-        cells.collect::<std::collections::BTreeSet<_>>().len()
-    }
-
-    fn failed(&self) -> usize {
-        self.records
-            .iter()
-            .filter(|r| r.outcome != Outcome::Ok)
-            .count()
+    /// Returns what became of each cell of the study: of `ping` and `blast`, or else of other programs.
+    fn outcomes(&self) -> BTreeMap<(&DeviceRef, &str), &Outcome> {
+        let pairs = self.records.iter();
+        let pairs = pairs.map(|r| ((&r.device, r.cell.as_str()), &r.outcome));
+        let others = self.others.iter().filter(|_| self.records.is_empty());
+        let others = others.map(|r| ((&r.device, r.cell.as_str()), &r.outcome));
+        pairs.chain(others).collect()
     }
 
     /// Returns the figures of a chapter as far as these records show them.

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use adverb_results::{DeviceKind, Record, stats, word};
+use adverb_results::{DeviceKind, Outcome, Record, stats};
 use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::cells::Quantity;
 use crate::figure::{Body, Extent, Lines, Origin, Panel, Point, Series, X, by_order};
+use crate::format;
 use crate::matrix;
 use crate::plot;
 
@@ -84,8 +85,18 @@ const NOT_SWEPT: [&str; 7] = [
 
 /// The sweeps of the records that no figure shows, in the order of their first records.
 pub(crate) fn sweeps(records: &[Record]) -> Vec<Sweep<'_>> {
+    grouped(records.iter().filter(|r| is_swept(r)))
+}
+
+/// The records that figures show, in the same way.
+pub(crate) fn of_figures(records: &[Record]) -> Vec<Sweep<'_>> {
+    grouped(records.iter().filter(|record| !record.figures.is_empty()))
+}
+
+/// Groups records of one program on one device.
+fn grouped<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Sweep<'a>> {
     let mut groups: Vec<Vec<&Record>> = Vec::new();
-    for record in records.iter().filter(|r| is_swept(r)) {
+    for record in records {
         let same =
             |g: &&mut Vec<&Record>| g[0].program == record.program && g[0].device == record.device;
         match groups.iter_mut().find(same) {
@@ -273,21 +284,47 @@ impl<'a> Sweep<'a> {
         html! { a href={ "#" (self.id) } { (self.title) } }
     }
 
-    fn table(&self) -> Markup {
+    pub(crate) fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// Number of records.
+    pub(crate) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// The parameters that differ and the metrics of each record; why it failed in place of these.
+    pub(crate) fn table(&self) -> Markup {
+        let names = self.swept.iter().map(String::as_str);
+        let metrics: Vec<&Shown> = self.metrics().collect();
+        let heads = names.chain(metrics.iter().map(|metric| self.name(metric)));
         html! {
-            table {
-                thead { tr {
-                    @for name in &self.swept { th { (name) } }
-                    @for metric in self.metrics() { th { (self.name(metric)) } }
-                } }
-                tbody {
-                    @for record in &self.records {
-                        tr {
-                            @for name in &self.swept { td { (value_of(record, name)) } }
-                            @for metric in self.metrics() {
-                                td { (metric.of(record).map_or_else(|| "–".to_owned(), |v| metric.quantity.show(v))) }
-                            }
-                        }
+            div class="scroll" tabindex="0" role="region" aria-label=(self.title) {
+                table {
+                    thead { tr { @for name in heads { th scope="col" { button type="button" { (name) } } } } }
+                    tbody { @for record in &self.records { (self.row(record, &metrics)) } }
+                }
+            }
+        }
+    }
+
+    fn row(&self, record: &Record, metrics: &[&Shown]) -> Markup {
+        let reason = match &record.outcome {
+            Outcome::Ok => None,
+            Outcome::Failed { reason } => Some(reason),
+        };
+        html! {
+            tr class=[reason.map(|_| "bad")] {
+                @for name in &self.swept {
+                    @let number = record.params.get(name).and_then(Value::as_f64);
+                    td class=[number.map(|_| "n")] data-v=[number] { (value_of(record, name)) }
+                }
+                @if let Some(reason) = reason {
+                    td class="why" colspan=(metrics.len().max(1)) { (reason) }
+                } @else {
+                    @for metric in metrics {
+                        @let value = metric.of(record);
+                        td class="n" data-v=[value] { (value.map_or_else(|| "–".to_owned(), |v| metric.quantity.show(v))) }
                     }
                 }
             }
@@ -302,5 +339,5 @@ fn words<'n>(record: &Record, names: impl Iterator<Item = &'n String>) -> String
 }
 
 fn value_of(record: &Record, name: &str) -> String {
-    word(record.params.get(name)).unwrap_or_else(|| "–".to_owned())
+    format::parameter(name, record.params.get(name)).unwrap_or_else(|| "–".to_owned())
 }

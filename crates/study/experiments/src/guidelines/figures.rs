@@ -24,7 +24,7 @@ pub(super) static FIGURES: [&FigureSpec; 14] = [
 ];
 
 const SERVED_BY: (X, &str, &str) = (X::Count, "server_cores", "server cores");
-const LOAD: (X, &str, &str) = (X::Count, "offered_per_s", "offered requests per second");
+const LOAD: (X, &str, &str) = (X::Rate, "offered_per_s", "offered requests per second");
 const QUEUE_PAIRS: (X, &str, &str) = (X::Count, "qps", "queue pairs of the core");
 const CLIENTS: (X, &str, &str) = (X::Parameter, "clients", "clients");
 const WORDS: (X, &str, &str) = (X::Parameter, "words", "words that atomics choose from");

@@ -369,7 +369,7 @@ fn point(spec: &PanelSpec, cell: Cell<'_>) -> Option<Point> {
             let queue = cell.params().impairment?.queue?;
             (f64::from(queue), format!("queue of {queue} packets"))
         }
-        X::Percentile | X::Parameter | X::Time | X::Count | X::Bars => return None,
+        X::Percentile | X::Parameter | X::Time | X::Count | X::Rate | X::Bars => return None,
     };
     (x > 0.0 || matches!(spec.x, X::Loss)).then(|| Point {
         x,

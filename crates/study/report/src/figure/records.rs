@@ -144,6 +144,7 @@ fn point(spec: &RecordPanel, record: &Record) -> Option<Point> {
     let place = match axis {
         X::Time => format::time(x),
         X::Size => format::size(x as u64),
+        X::Rate => format::rate(x),
         X::Bars => (spec.series)(record),
         _ => x.to_string(),
     };

@@ -85,6 +85,8 @@ pub enum X {
     Time,
     /// A parameter that is a number of things, from 0.
     Count,
+    /// A parameter that is a number per second, from 0.
+    Rate,
     /// None: a panel over records of any program then has a bar for each record, with the name of its series.
     Bars,
 }

@@ -8,14 +8,14 @@ use adverb_results::{
 };
 use maud::{Markup, html};
 
-use crate::{Plots, Report, format};
+use crate::{Chapter, Meta, Plots, Report, format};
 
 /// The devices, machines and conditions of the measurement, as a list of terms.
 pub(super) fn measured_on(report: &Report<'_>) -> Markup {
-    if report.is_of_sweeps() {
-        return sweeps_on(report.others);
-    }
     let meta = report.meta;
+    if report.is_of_sweeps() {
+        return sweeps_on(report.others, meta);
+    }
     let all = |of: fn(&PairRecord) -> String| distinct(&report.records, of);
     let devices: BTreeSet<&DeviceRef> = report.records.iter().map(|r| &r.device).collect();
     let of_each = |details: fn(&PairRecord) -> String| {
@@ -42,18 +42,17 @@ pub(super) fn measured_on(report: &Report<'_>) -> Markup {
             (fact("Date", &date(started(true), started(false))))
             @if let Some(profile) = &meta.profile { (fact("Profile", profile)) }
             (fact("Seed", &all(|r| r.params.seed.to_string())))
-            (fact("Cells", &cells(report)))
+            (fact("Cells", &cells(report.records.iter().map(|r| (r.device.kind, &r.outcome)))))
         }
     }
 }
 
 /// The same for records of other programs.
-fn sweeps_on(records: &[Record]) -> Markup {
+fn sweeps_on(records: &[Record], meta: &Meta) -> Markup {
     let all = |of: fn(&Record) -> String| {
         let values: BTreeSet<String> = records.iter().map(of).collect();
         values.into_iter().collect::<Vec<_>>().join("; ")
     };
-    let failed = records.iter().filter(|r| !r.is_ok()).count();
     let times = || records.iter().map(|r| r.provenance.started.as_str());
     html! {
         dl class="facts" {
@@ -63,7 +62,8 @@ fn sweeps_on(records: &[Record]) -> Markup {
             (fact("Adverb", &all(|r| version(&r.provenance))))
             (fact("Device details", &all(|r| details(&r.provenance.active))))
             (fact("Date", &date(times().min(), times().max())))
-            (fact("Cells", &format!("{} measured, {failed} failed", records.len() - failed)))
+            @if let Some(profile) = &meta.profile { (fact("Profile", profile)) }
+            (fact("Cells", &cells(records.iter().map(|r| (r.device.kind, &r.outcome)))))
         }
     }
 }
@@ -79,15 +79,18 @@ fn hosts_of(records: &[Record]) -> String {
 }
 
 /// Counts cells by what happened to them: `104 measured, 104 predicted, 0 failed`.
-fn cells(report: &Report<'_>) -> String {
-    let done = |predicted: bool| {
-        let done = report.records.iter().filter(|r| r.outcome == Outcome::Ok);
-        done.filter(|r| (r.device.kind == DeviceKind::Model) == predicted)
-            .count()
-    };
-    let counts = [(done(false), "measured"), (done(true), "predicted")];
+fn cells<'o>(of: impl Iterator<Item = (DeviceKind, &'o Outcome)>) -> String {
+    let [mut measured, mut predicted, mut failed] = [0_usize; 3];
+    for cell in of {
+        match cell {
+            (_, Outcome::Failed { .. }) => failed += 1,
+            (DeviceKind::Model, Outcome::Ok) => predicted += 1,
+            (_, Outcome::Ok) => measured += 1,
+        }
+    }
+    let counts = [(measured, "measured"), (predicted, "predicted")];
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
-    let counts = counts.chain([(report.failed(), "failed")]);
+    let counts = counts.chain([(failed, "failed")]);
     let counts = counts.map(|(count, what)| format!("{count} {what}"));
     counts.collect::<Vec<_>>().join(", ")
 }
@@ -258,10 +261,21 @@ fn limits(kind: DeviceKind) -> Markup {
     }
 }
 
-/// The last section: files, command, citation.
-pub(super) fn reproduce(report: &Report<'_>) -> Markup {
-    let versions = distinct(&report.records, |r| version(&r.provenance));
-    let devices = distinct(&report.records, |r| r.device.to_string());
+/// The last section: files, command, the publications that the chapters repeat, citation.
+pub(super) fn reproduce<'c>(
+    report: &Report<'_>,
+    chapters: impl Iterator<Item = &'c Chapter>,
+) -> Markup {
+    let pairs = report.records.iter().map(|r| (&r.device, &r.provenance));
+    let others = report.others.iter().map(|r| (&r.device, &r.provenance));
+    let all: Vec<_> = pairs.chain(others).collect();
+    let words = |of: &dyn Fn(&(&DeviceRef, &Provenance)) -> String| {
+        let words: BTreeSet<String> = all.iter().map(of).collect();
+        words.into_iter().collect::<Vec<_>>().join("; ")
+    };
+    let versions = words(&|(_, provenance)| version(provenance));
+    let devices = words(&|(device, _)| device.to_string());
+    let first = all.iter().map(|(_, provenance)| &provenance.started).min();
     html! {
         section id="reproduce" {
             h2 { "Measure it again" }
@@ -277,7 +291,7 @@ pub(super) fn reproduce(report: &Report<'_>) -> Markup {
                 a href=(RESULTS_CSV) { (RESULTS_CSV) } " (the same as a table)."
             } }
             p {
-                @for chapter in report.chapters.iter().filter(|chapter| !chapter.source.is_empty()) {
+                @for chapter in chapters.filter(|chapter| !chapter.source.is_empty()) {
                     "“" (chapter.title) "” repeats " (chapter.source) ". "
                 }
                 "Medians are over repetitions, with the range of the repetitions as bars; CPU is user and system time by "
@@ -286,7 +300,7 @@ pub(super) fn reproduce(report: &Report<'_>) -> Markup {
             p {
                 "To cite: Adverb " (versions) ", device " (devices)
                 @if let Some(profile) = &report.meta.profile { ", profile " (profile) }
-                @if let Some(first) = report.records.iter().map(|r| &r.provenance.started).min() { ", measured " (first) }
+                @if let Some(first) = first { ", measured " (first) }
                 ", on the machine named above."
             }
             @if let Some(generated) = &report.meta.generated { p class="about" { "Report made " (generated) "." } }

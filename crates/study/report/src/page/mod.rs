@@ -38,7 +38,7 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
             (crate::advice::section(report))
             (banner::what_it_does_not_tell(report))
         }
-        (contents(&chapters, &assessments, &sweeps, &matrices))
+        (contents(report, &chapters, &assessments, &sweeps, &matrices))
         main {
             @for (chapter, figures) in &chapters {
                 (chapter_head(chapter))
@@ -52,7 +52,7 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
             (left_out_section(report, &left_out))
             (table::section(report))
             (counters::section(report))
-            (banner::reproduce(report))
+            (banner::reproduce(report, chapters.iter().map(|(chapter, _)| *chapter)))
         }
         script { (PreEscaped(JS)) }
     };
@@ -138,6 +138,7 @@ fn notices(report: &Report<'_>) -> Markup {
 }
 
 fn contents(
+    report: &Report<'_>,
     chapters: &[(&Chapter, Vec<Figure>)],
     assessments: &[Assessment<'_>],
     sweeps: &[crate::sweep::Sweep<'_>],
@@ -152,11 +153,11 @@ fn contents(
                         li { a href={ "#" (figure.spec.id) } { (title(figure.spec)) } }
                     }
                 }
-                li { a href="#findings" { "Findings" } }
+                @if !report.is_of_sweeps() { li { a href="#findings" { "Findings" } } }
                 @if !assessments.is_empty() { li { a href="#claims" { (claims::TITLE) } } }
                 @for sweep in sweeps { li { (sweep.link()) } }
                 @for (number, matrix) in matrices.iter().enumerate() { li { (matrix.link(number)) } }
-                li { a href="#cells" { "All cells" } }
+                @if table::is_shown(report) { li { a href="#cells" { "All cells" } } }
                 li { a href="#reproduce" { "Measure it again" } }
             }
         }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::banner;
 use crate::Report;
 use crate::cells::{Cells, Quantity};
-use crate::format;
+use crate::{format, sweep};
 
 /// Number of columns that show what was asked. A failed cell has its reason in place of the others.
 const PARAMETERS: usize = 10;
@@ -105,28 +105,53 @@ fn half_width(record: &PairRecord) -> Value {
     figure(half.map(|ns| record.shown_ns(ns)), format::half_width)
 }
 
+/// The tables: of `ping` and `blast`, and of each other program whose records figures show.
 pub(super) fn section(report: &Report<'_>) -> Markup {
+    let others = sweep::of_figures(report.others);
+    let of_others: usize = others.iter().map(sweep::Sweep::len).sum();
+    let cells = report.records.len() + of_others;
     html! {
-        section id="cells" {
-            h2 { "All cells" }
-            p class="about" {
-                "An empty field is a figure that was not measured. The time of a ping is half of a round, and for a READ or an atomic operation the whole round trip; the time of a blast is the time per message. Click a heading to sort; verified cells also check their payload, which takes time."
-            }
-            p class="filter" {
-                label for="filter" { "Filter " }
-                input id="filter" type="search" placeholder="for example: write event 64 B" autocomplete="off";
-                " " output id="shown" { (report.records.len()) " cells" }
-            }
-            div class="scroll" tabindex="0" role="region" aria-label="All cells" {
-                table {
-                    thead {
-                        tr {
-                            @for (name, _) in COLUMNS { th scope="col" { button type="button" { (name) } } }
-                            th scope="col" { button type="button" { "cell" } }
-                        }
+        @if is_shown(report) {
+            section id="cells" {
+                h2 { "All cells" }
+                p class="about" {
+                    @if !report.records.is_empty() {
+                        "The time of a ping is half of a round, and for a READ or an atomic operation the whole round trip; the time of a blast is the time per message. Verified cells also check their payload, which takes time. "
                     }
-                    tbody { @for record in &report.records { (row(record)) } }
+                    "An empty field is a figure that was not measured. Click a heading to sort."
                 }
+                p class="filter" {
+                    label for="filter" { "Filter " }
+                    input id="filter" type="search" placeholder="for example: write 64 B" autocomplete="off";
+                    " " output id="shown" { (cells) " cells" }
+                }
+                @if !report.records.is_empty() { (pairs(&report.records)) }
+                @for group in &others {
+                    h3 { (group.title()) }
+                    (group.table())
+                }
+            }
+        }
+    }
+}
+
+/// Whether there are cells that no other table of the report lists.
+pub(super) fn is_shown(report: &Report<'_>) -> bool {
+    let mut others = report.others.iter();
+    !report.records.is_empty() || others.any(|record| !record.figures.is_empty())
+}
+
+fn pairs(records: &[&PairRecord]) -> Markup {
+    html! {
+        div class="scroll" tabindex="0" role="region" aria-label="ping and blast" {
+            table {
+                thead {
+                    tr {
+                        @for (name, _) in COLUMNS { th scope="col" { button type="button" { (name) } } }
+                        th scope="col" { button type="button" { "cell" } }
+                    }
+                }
+                tbody { @for record in records { (row(record)) } }
             }
         }
     }

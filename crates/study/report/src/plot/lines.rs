@@ -103,6 +103,7 @@ fn x_name(axis: X) -> &'static str {
         X::Parameter | X::Bars => "value",
         X::Time => "time",
         X::Count => "number",
+        X::Rate => "rate",
     }
 }
 

@@ -78,6 +78,9 @@ impl Scale {
             X::Count => Kind::Linear {
                 quantity: Quantity::Count,
             },
+            X::Rate => Kind::Linear {
+                quantity: Quantity::MessageRate,
+            },
             X::Percentile => Kind::Percentile,
         };
         let (low, high) = range(values.map(|v| kind.transform(v)));
@@ -264,9 +267,10 @@ pub(crate) fn round_step(least: f64) -> f64 {
     step.unwrap_or(least)
 }
 
-/// `1.00 µs` to `1 µs`.
+/// `1.00 µs` to `1 µs`, `30.00` to `30`.
 pub(crate) fn whole(text: &str) -> String {
-    text.replace(".00 ", " ").replace(".0 ", " ")
+    let text = text.replace(".00 ", " ").replace(".0 ", " ");
+    text.strip_suffix(".00").map_or(text.clone(), str::to_owned)
 }
 
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
