@@ -17,6 +17,7 @@ use super::value::{count, duration, word_of};
 /// --machines targets, and keeps --outstanding requests in flight on each.
 ///
 ///   rate     requests per second of all threads together
+///   least    rate of the thread that was served least; most: that served most
 ///   mean     from a request's post until its completion is seen
 ///
 /// The targets' CPUs take no part in it, but threads there can load their machine:

@@ -25,8 +25,10 @@ use super::value::{count, rate};
 ///
 ///   rate     numbers per second, counted at the server's cores (atomics: at the
 ///            clients)
+///   least    rate of the client that was served least; most: that served most
 ///   batch    answers that a core posts with one doorbell, on average
-///   mean ... from a request's post until its answer is seen
+///   mean ... from when a request could be sent (with --rate: was due) until its
+///            answer is seen
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -77,8 +79,10 @@ pub(crate) enum SequencerBy {
 ///
 ///   rate     operations per second, counted at the server's cores (memory: at the
 ///            clients)
+///   least    rate of the client that was served least; most: that served most
 ///   batch    answers that a core posts with one doorbell, on average
-///   mean ... from an operation's first post until its end is seen
+///   mean ... from when an operation could begin (with --rate: was due) until its
+///            end is seen
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,

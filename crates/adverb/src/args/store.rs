@@ -27,6 +27,7 @@ use super::value::count;
 /// the values.
 ///
 ///   rate     operations per second of all clients
+///   least    rate of the client that was served least; most: that served most
 ///   mean ... from an operation's request until its end is seen
 #[derive(Debug, Args)]
 #[command(

@@ -25,20 +25,23 @@ impl Table for Rows {
 
     fn columns(&self) -> Vec<(&'static str, usize)> {
         let names = [
-            "requests", "rate", "batch", "mean", "sd", "p50", "p99", "p99.9", "max",
+            "requests", "rate", "least", "most", "batch", "mean", "sd", "p50", "p99", "p99.9",
+            "max",
         ];
         names.map(|name| (name, 9)).to_vec()
     }
 
     fn rows(&self, record: &Record) -> Vec<Vec<Option<String>>> {
-        let rate = record.metric("requests_per_s");
+        let rate = |name| record.metric(name).and_then(crate::table::per_second);
         let latency = |name: &str| {
             let ns = record.metric(&format!("latency_ns.{name}"));
             ns.map(crate::table::ns)
         };
         vec![vec![
             record.metric("requests").map(|n| n.to_string()),
-            rate.and_then(crate::table::per_second),
+            rate("requests_per_s"),
+            rate("client_least_per_s"),
+            rate("client_most_per_s"),
             record.metric("batch_mean").map(crate::table::two_places),
             latency("mean"),
             latency("sd"),

@@ -11,6 +11,7 @@ mod docs;
 mod doctor;
 mod earlier;
 mod guidelines;
+mod little;
 mod many_hosts;
 mod mcast;
 mod measure;

@@ -318,13 +318,11 @@ fn echoed(echo: &Echo, tallies: &[&ServiceTally]) -> Result<Outcome, OutcomeErro
         .collect();
     let cpu =
         |roles: &[RoleOutcome]| -> Option<f64> { roles.iter().map(|role| role.cpu.percent).sum() };
-    let mut metrics = metrics(&seen, rates.clone().sum(), None, &checked);
+    let mut metrics = metrics(&seen, rates.sum(), None, &checked);
     let (server, client) = roles.split_at(cores.len());
     let more = json!({
         "client_cpu_percent": cpu(client).map(|sum| sum / client.len() as f64),
         "server_cpu_percent": cpu(server),
-        "client_least_per_s": rates.clone().reduce(f64::min),
-        "client_most_per_s": rates.reduce(f64::max),
     });
     metrics.extend(more.as_object().cloned().unwrap_or_default());
     Ok(Outcome { metrics, roles })
@@ -413,9 +411,14 @@ fn metrics(clients: &[Done<'_>], rate: f64, batch_mean: Option<f64>, checked: &V
     let waits = LatencyRecorder::merged(clients.iter().filter_map(|done| done.waits));
     let waits = waits.filter(|waits| !waits.is_empty());
     let rate = Some(rate).filter(|rate| *rate > 0.0);
+    // None of a run without requests.
+    let rates = clients.iter().filter(|_| rate.is_some());
+    let rates = rates.map(|done| done.per_second.unwrap_or(0.0));
     let all = json!({
         "requests": requests,
         "requests_per_s": rate,
+        "client_least_per_s": rates.clone().reduce(f64::min),
+        "client_most_per_s": rates.reduce(f64::max),
         "batch_mean": batch_mean,
         "latency_ns": waits.as_ref().map(latency),
         "elapsed_ns": elapsed,

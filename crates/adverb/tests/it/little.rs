@@ -1,0 +1,55 @@
+//! Little's law: requests in flight = rate × mean latency, for every program with a closed loop on every preset of the
+//! model (`ping` and `blast`: `workload/tests/it/little.rs`). Ports, queue pairs or clients that are never served break it,
+//! and so do latencies that leave a wait out: half of the clients once never got an answer, threads of a closed loop
+//! waited 119 ns for a request where their rate was one in 850 ns, and answers out of order were not waited for.
+
+use serde_json::Value;
+
+use crate::common::Place;
+
+/// How far apart the two sides of the law may be: latencies are samples, and the rate of atomics still rises.
+const TOLERANCE: f64 = 0.08;
+const CLIENTS: &str = "--clients 6 --outstanding 4 --duration 2ms --json";
+
+/// Programs, and the requests that they have in flight: by RPC `--outstanding` counts for a client, otherwise for each of
+/// its two queue pairs.
+const PROGRAMS: [(&str, f64); 13] = [
+    ("sequencer --by rpc --cores 2", 24.0),
+    ("sequencer --by rpc-imm", 24.0),
+    ("sequencer --by atomics --qps 1", 24.0),
+    ("sequencer --by tcp", 24.0),
+    ("kv --by rpc --put 0.5", 24.0),
+    ("kv --by memory --reads 3", 48.0),
+    ("kv --by memory --put 0.5", 48.0),
+    ("kv --by memory --put 0.5 --puts ask", 48.0),
+    // With lists, requests wait for others before they are in flight.
+    ("closed-loop --op read --batch 1", 48.0),
+    ("closed-loop --op write --inline --batch 1", 48.0),
+    ("closed-loop --op cas --batch 1", 48.0),
+    ("closed-loop --op fetch-add --batch 1", 48.0),
+    ("rpc --by send,write,write-send,read", 24.0),
+];
+
+#[test]
+fn requests_in_flight_are_rate_times_latency() {
+    let devices = Place::new().run("devices").ok().out;
+    let words = devices.lines().filter_map(|line| line.split(' ').next());
+    let models: Vec<&str> = words.filter(|word| word.starts_with("model:")).collect();
+    assert!(models.len() > 10, "{devices}");
+    for model in models {
+        for (program, in_flight) in PROGRAMS {
+            let line = format!("{program} {CLIENTS} --device {model}");
+            let out = Place::new().run(&line).ok().out;
+            let records = out.lines().map(|line| serde_json::from_str(line).unwrap());
+            for record in records.collect::<Vec<Value>>() {
+                let figure = |name: &str| record["metrics"][name].as_f64().unwrap();
+                let mean = &record["metrics"]["latency_ns"]["mean"];
+                let law = figure("requests_per_s") * mean.as_f64().unwrap() / 1e9;
+                let error = law / in_flight - 1.0;
+                assert!(error.abs() < TOLERANCE, "{line}: {law} of {in_flight}");
+                let (least, most) = (figure("client_least_per_s"), figure("client_most_per_s"));
+                assert!(least > 0.7 * most, "{line}: {least} to {most}");
+            }
+        }
+    }
+}
