@@ -68,15 +68,16 @@ fn a_counter_in_memory_hands_out_every_number_once() {
         let [soft, model] = everywhere(&program(Remote::Counter, posting));
         for tally in &model[1..] {
             // The list that ends after the measured time is counted in part. On threads that may be any number.
-            assert!(tally.waits.as_ref().unwrap().len() + 16 >= tally.requests);
+            let timed = tally.waits.as_ref().unwrap().len();
+            assert!(timed > 0 && timed + 16 >= tally.requests);
         }
         for tallies in [soft, model] {
             let mut all = NumberSet::default();
-            for tally in &tallies[1..] {
-                assert!(tally.handed.count > 0);
-                assert!(!tally.waits.as_ref().unwrap().is_empty());
-                all.merge(tally.handed);
-            }
+            let clients = &tallies[1..];
+            clients.iter().for_each(|tally| all.merge(tally.handed));
+            // A thread may get no time while requests are timed.
+            let timed = clients.iter().filter_map(|tally| tally.waits.as_ref());
+            assert!(timed.map(|waits| waits.len()).sum::<u64>() > 0);
             assert!(all.is_exactly_once_from(0), "{posting:?}");
         }
     }
