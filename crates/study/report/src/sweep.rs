@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::cells::Quantity;
-use crate::figure::{Body, Extent, Lines, Origin, Panel, Point, Series, X, by_order};
+use crate::figure::{Body, Extent, Lines, Origin, Panel, Point, Series, X, by_order, newest};
 use crate::format;
 use crate::matrix;
 use crate::plot;
@@ -88,9 +88,10 @@ pub(crate) fn sweeps(records: &[Record]) -> Vec<Sweep<'_>> {
     grouped(records.iter().filter(|r| is_swept(r)))
 }
 
-/// The records that figures show, in the same way.
+/// The records that figures show, in the same way; of several records of a cell the last one counts.
 pub(crate) fn of_figures(records: &[Record]) -> Vec<Sweep<'_>> {
-    grouped(records.iter().filter(|record| !record.figures.is_empty()))
+    let shown: Vec<&Record> = records.iter().filter(|r| !r.figures.is_empty()).collect();
+    grouped(newest(&shown).into_iter())
 }
 
 /// Groups records of one program on one device.
@@ -169,6 +170,7 @@ impl<'a> Sweep<'a> {
             device: None,
             title: format!("{} over {x}", self.name(metric)),
             body: Body::Lines(Lines {
+                metric: None,
                 x: if x == "size_bytes" {
                     X::Size
                 } else {

@@ -30,6 +30,7 @@ pub(crate) fn panels(cells: &Cells<'_>, device: Option<&DeviceRef>) -> Vec<Panel
             label::completion(completion)
         );
         let body = Body::Lines(Lines {
+            metric: None,
             x: X::Percentile,
             x_name: None,
             y: Quantity::OneWay,

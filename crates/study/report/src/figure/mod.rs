@@ -18,6 +18,7 @@ use label::Label;
 pub(crate) use label::by_order;
 pub(crate) use published::look;
 pub use rank::{chosen_size, ranked, variant};
+pub(crate) use records::newest;
 pub use spec::{FigureSpec, PanelSpec, Plots, RankingSpec, RecordPanel, RecordTable, Table, X};
 
 /// What one figure shows.
@@ -49,6 +50,8 @@ pub(crate) struct Lines {
     /// Name of the axis, if it is not the usual name of its kind.
     pub(crate) x_name: Option<String>,
     pub(crate) y: Quantity,
+    /// The metric, where panels show several of one quantity: each has an axis of its own.
+    pub(crate) metric: Option<&'static str>,
     pub(crate) series: Vec<Series>,
 }
 
@@ -343,6 +346,7 @@ fn line_panel(
             x: spec.x,
             x_name: None,
             y: spec.y,
+            metric: None,
             series,
         }),
     })

@@ -21,9 +21,11 @@ pub(super) fn build(
     let measured: Vec<&Record> = of_figure.iter().copied().filter(|r| r.is_ok()).collect();
     let devices: BTreeSet<_> = measured.iter().map(|record| &record.device).collect();
     let several = devices.len() > 1;
+    // A series looks the same in all panels.
+    let mut names = Vec::new();
     let drawn = panels.iter().map(|panel| match panel.x.0 {
         X::Bars => bars(panel, &measured, several),
-        _ => lines(panel, &measured, several),
+        _ => lines(panel, &measured, several, &mut names),
     });
     let mut panels: Vec<Panel> = drawn.flatten().collect();
     if let Some(table) = table.filter(|_| !measured.is_empty()) {
@@ -44,16 +46,21 @@ pub(super) fn build(
     }
 }
 
-/// Bars in the order of the records, those of one device together.
-fn bars(spec: &RecordPanel, records: &[&Record], several: bool) -> Option<Panel> {
+/// Returns the last record of each cell, in order.
+pub(crate) fn newest<'r>(records: &[&'r Record]) -> Vec<&'r Record> {
     let is_newest = |(place, record): &(usize, &&Record)| {
         let is_same = |other: &&Record| other.cell == record.cell && other.device == record.device;
         !records[place + 1..].iter().any(is_same)
     };
     let newest = records.iter().enumerate().filter(is_newest);
-    let shown = newest.map(|(_, record)| record);
-    let shown = shown.filter(|record| (spec.shows)(record));
-    let mut shown: Vec<(&&Record, Point)> = shown
+    newest.map(|(_, record)| *record).collect()
+}
+
+/// Bars in the order of the records, those of one device together.
+fn bars(spec: &RecordPanel, records: &[&Record], several: bool) -> Option<Panel> {
+    let newest = newest(records).into_iter();
+    let shown = newest.filter(|record| (spec.shows)(record));
+    let mut shown: Vec<(&Record, Point)> = shown
         .filter_map(|record| Some((record, point(spec, record)?)))
         .collect();
     let mut devices: Vec<&DeviceRef> = Vec::new();
@@ -93,7 +100,13 @@ fn label(spec: &RecordPanel, record: &Record, several: bool) -> String {
     }
 }
 
-fn lines(spec: &RecordPanel, records: &[&Record], several: bool) -> Option<Panel> {
+/// Lines over an axis; `names` are the series of all panels so far.
+fn lines(
+    spec: &RecordPanel,
+    records: &[&Record],
+    several: bool,
+    names: &mut Vec<String>,
+) -> Option<Panel> {
     let (axis, _, name) = spec.x;
     let mut series: Vec<Series> = Vec::new();
     for record in records.iter().filter(|record| (spec.shows)(record)) {
@@ -106,13 +119,20 @@ fn lines(spec: &RecordPanel, records: &[&Record], several: bool) -> Option<Panel
                 series.points.retain(|other| other.x != point.x);
                 series.points.push(point);
             }
-            None => series.push(Series {
-                origin: Origin::Records,
-                short: label.clone(),
-                name: label,
-                style: by_order(series.len()),
-                points: vec![point],
-            }),
+            None => {
+                let known = names.iter().position(|name| *name == label);
+                let place = known.unwrap_or_else(|| {
+                    names.push(label.clone());
+                    names.len() - 1
+                });
+                series.push(Series {
+                    origin: Origin::Records,
+                    short: label.clone(),
+                    name: label,
+                    style: by_order(place),
+                    points: vec![point],
+                });
+            }
         }
     }
     for series in &mut series {
@@ -125,6 +145,7 @@ fn lines(spec: &RecordPanel, records: &[&Record], several: bool) -> Option<Panel
             x: axis,
             x_name: Some(name.to_owned()),
             y: spec.y.1,
+            metric: Some(spec.y.0),
             series,
         }),
     })

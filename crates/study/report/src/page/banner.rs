@@ -175,9 +175,9 @@ fn date(first: Option<&str>, last: Option<&str>) -> String {
 
 /// The limits of each kind of device that was measured.
 pub(super) fn what_it_does_not_tell(report: &Report<'_>) -> Markup {
-    let kinds: BTreeSet<DeviceKind> = report.records.iter().map(|r| r.device.kind).collect();
+    let kinds: BTreeSet<DeviceKind> = devices(report).map(|device| device.kind).collect();
     let has = |udp: bool| {
-        let mut devices = report.records.iter().map(|r| &r.device);
+        let mut devices = devices(report);
         devices.any(|d| d.kind == DeviceKind::Soft && d.has_udp_port() == udp)
     };
     let comparing = report.specs();
@@ -261,21 +261,23 @@ fn limits(kind: DeviceKind) -> Markup {
     }
 }
 
-/// The last section: files, command, the publications that the chapters repeat, citation.
-pub(super) fn reproduce<'c>(
-    report: &Report<'_>,
-    chapters: impl Iterator<Item = &'c Chapter>,
+/// Returns the device of each record.
+fn devices<'r>(report: &'r Report<'_>) -> impl Iterator<Item = &'r DeviceRef> {
+    let others = report.others.iter().map(|record| &record.device);
+    report.records.iter().map(|r| &r.device).chain(others)
+}
+
+/// The last section: files, command, citation.
+pub(super) fn reproduce<'r>(
+    report: &'r Report<'_>,
+    chapters: impl Iterator<Item = &'r Chapter>,
 ) -> Markup {
-    let pairs = report.records.iter().map(|r| (&r.device, &r.provenance));
-    let others = report.others.iter().map(|r| (&r.device, &r.provenance));
-    let all: Vec<_> = pairs.chain(others).collect();
-    let words = |of: &dyn Fn(&(&DeviceRef, &Provenance)) -> String| {
-        let words: BTreeSet<String> = all.iter().map(of).collect();
-        words.into_iter().collect::<Vec<_>>().join("; ")
-    };
-    let versions = words(&|(_, provenance)| version(provenance));
-    let devices = words(&|(device, _)| device.to_string());
-    let first = all.iter().map(|(_, provenance)| &provenance.started).min();
+    let joined = |words: BTreeSet<String>| words.into_iter().collect::<Vec<_>>().join("; ");
+    let others = report.others.iter().map(|record| &record.provenance);
+    let of_pairs = report.records.iter().map(|record| &record.provenance);
+    let provenances: Vec<&Provenance> = of_pairs.chain(others).collect();
+    let versions = joined(provenances.iter().map(|p| version(p)).collect());
+    let devices = joined(devices(report).map(ToString::to_string).collect());
     html! {
         section id="reproduce" {
             h2 { "Measure it again" }
@@ -300,7 +302,7 @@ pub(super) fn reproduce<'c>(
             p {
                 "To cite: Adverb " (versions) ", device " (devices)
                 @if let Some(profile) = &report.meta.profile { ", profile " (profile) }
-                @if let Some(first) = first { ", measured " (first) }
+                @if let Some(first) = provenances.iter().map(|p| &p.started).min() { ", measured " (first) }
                 ", on the machine named above."
             }
             @if let Some(generated) = &report.meta.generated { p class="about" { "Report made " (generated) "." } }

@@ -20,6 +20,8 @@ const BELOW: f64 = 44.0;
 const LABEL_HEIGHT: f64 = 12.0;
 /// Largest distance of a direct label from its line's end.
 const LABEL_SHIFT: f64 = 14.0;
+/// Characters of a direct label that fit beside the plot; the legend has longer names.
+const MOST_LABEL_CHARS: usize = 12;
 /// Ends nearer to each other than this look like one.
 const SAME_PLACE: f64 = 2.5;
 /// An error bar shorter than this would hide behind its marker.
@@ -193,7 +195,8 @@ fn direct_labels(series: &[Series], axes: &Axes) -> Markup {
         let Some(last) = s.points.last().filter(|p| axes.x.place(p.x) > RIGHT - 24.0) else {
             continue;
         };
-        if !s.short.is_empty() && !wanted.iter().any(|(_, other)| other.short == s.short) {
+        let fits = (1..=MOST_LABEL_CHARS).contains(&s.short.chars().count());
+        if fits && !wanted.iter().any(|(_, other)| other.short == s.short) {
             wanted.push((axes.y.place(last.y), s));
         }
     }

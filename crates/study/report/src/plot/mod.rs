@@ -22,7 +22,7 @@ pub(crate) fn lines_of(name: &str, panels: &[Panel]) -> Markup {
     html! {
         @for (index, panel) in panels.iter().enumerate() {
             @let id = format!("{name}-{index}");
-            figure class="panel" id=(id) {
+            figure class={ "panel" @if matches!(panel.body, Body::Table(_)) { " wide" } } id=(id) {
                 figcaption { (panel.full_title()) }
                 (draw(panel, panels, &id))
             }
@@ -46,12 +46,24 @@ fn draw(panel: &Panel, panels: &[Panel], id: &str) -> Markup {
 }
 
 fn table(table: &Table) -> Markup {
+    let starts_as_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit() || c == '–');
+    let is_number = |column: usize| {
+        let mut words = table.rows.iter().filter_map(|row| row.get(column));
+        words.all(|word| starts_as_number(word)).then_some("n")
+    };
+    let classes: Vec<_> = (0..table.columns.len()).map(is_number).collect();
     html! {
-        div class="scroll" {
+        div class="scroll" tabindex="0" {
             table {
-                thead { tr { @for name in &table.columns { th scope="col" { (name) } } } }
+                thead {
+                    tr {
+                        @for (name, class) in table.columns.iter().zip(&classes) { th scope="col" class=[*class] { (name) } }
+                    }
+                }
                 tbody {
-                    @for row in &table.rows { tr { @for word in row { td class="n" { (word) } } } }
+                    @for row in &table.rows {
+                        tr { @for (word, class) in row.iter().zip(&classes) { td class=[*class] { (word) } } }
+                    }
                 }
             }
         }
@@ -59,7 +71,7 @@ fn table(table: &Table) -> Markup {
 }
 
 fn share_axes(a: &Lines, b: &Lines) -> bool {
-    a.x == b.x && a.x_name == b.x_name && a.y == b.y
+    a.x == b.x && a.x_name == b.x_name && a.y == b.y && a.metric == b.metric
 }
 
 /// A sample of a series for the legend.

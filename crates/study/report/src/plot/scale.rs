@@ -50,6 +50,8 @@ pub(crate) struct Tick {
     pub(crate) text: Option<String>,
 }
 
+/// Decades from which on digits are labelled.
+const LEAST_DECADES: f64 = 0.4;
 /// Sizes that are labelled on an axis at most.
 const MOST_LABELS: f64 = 6.0;
 
@@ -181,8 +183,14 @@ impl Scale {
             }
             Kind::Log10 { quantity } => self.decades(quantity),
             Kind::Linear { quantity } => {
-                let step = round_step(self.high / 5.0);
-                (0..=(self.high / step).floor() as i32)
+                let least = if quantity == Quantity::Count {
+                    1.0
+                } else {
+                    0.0
+                };
+                let step = round_step(self.high / 5.0).max(least);
+                let first = (self.low / step).ceil() as i32;
+                (first..=(self.high / step).floor() as i32)
                     .map(|n| f64::from(n) * step)
                     .map(|value| match value > 0.0 {
                         true => tick(value, Some(whole(&quantity.show(value)))),
@@ -220,8 +228,18 @@ impl Scale {
         ticks.collect()
     }
 
-    /// Powers of ten; 2 and 5 between them are labelled where the range is short.
+    /// Powers of ten; 2 and 5 between them are labelled where the range is short, and equal steps where it is shorter.
     fn decades(&self, quantity: Quantity) -> Vec<Tick> {
+        if self.high - self.low < LEAST_DECADES {
+            let step = round_step((10_f64.powf(self.high) - 10_f64.powf(self.low)) / 6.0);
+            let ends = [self.low, self.high].map(|end| (10_f64.powf(end) / step) as i64);
+            let values = (ends[0] + 1..=ends[1]).map(|n| n as f64 * step);
+            let tick = |value: f64| Tick {
+                at: self.place_of_transformed(value.log10()),
+                text: Some(whole(&quantity.show(value))),
+            };
+            return values.map(tick).collect();
+        }
         let short = self.high - self.low < 1.6;
         let long = self.high - self.low > 7.0;
         let mut ticks = Vec::new();
@@ -307,6 +325,26 @@ mod tests {
     fn times_stand_at_decades() {
         let scale = vertical(Quantity::OneWay, Form::Decades, &[40.0, 30_000.0]);
         assert_eq!(texts(&scale), ["100 ns", "1 µs", "10 µs"]);
+    }
+
+    #[test]
+    fn counts_are_whole_and_on_the_axis() {
+        let counts = |values: [f64; 2]| {
+            let scale = Scale::horizontal(X::Count, values.into_iter(), (0.0, 100.0));
+            texts(&scale)
+        };
+        assert_eq!(counts([0.0, 2.0]), ["0", "1", "2"]);
+        assert_eq!(counts([1.0, 2.0]), ["1", "2"]);
+        assert_eq!(counts([1.0, 32.0]), ["10", "20", "30"]);
+    }
+
+    #[test]
+    fn a_short_range_has_equal_steps() {
+        let scale = vertical(Quantity::Latency, Form::Decades, &[2150.0, 3640.0]);
+        assert_eq!(texts(&scale), ["2.50 µs", "3 µs", "3.50 µs"]);
+        let scale = vertical(Quantity::RequestRate, Form::Decades, &[4.4e6, 6.2e6]);
+        let expected = ["4.50 M/s", "5 M/s", "5.50 M/s", "6 M/s", "6.50 M/s"];
+        assert_eq!(texts(&scale), expected);
     }
 
     #[test]
