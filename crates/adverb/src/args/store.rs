@@ -16,7 +16,9 @@ use super::value::count;
 /// recently used items. To PUT, a client SENDs a request (RC) and the server READs
 /// the value from the client's memory; to GET, the server answers with the place of
 /// the value, and the client READs it. Each client thread keeps one operation
-/// outstanding on each of its --connections.
+/// outstanding on each of its --connections. With --workers, each server thread has
+/// a share of the items; connections are assigned to threads in turn, and ask for
+/// items of theirs.
 ///
 /// Clients first PUT all --items, then run --requests operations on each
 /// connection. All values are checked, or the command fails: they belong to their
@@ -36,6 +38,8 @@ use super::value::count;
 Examples:
   adverb store                                        on the user-space device
   adverb store --connections 1,2,4,8,16,32 --repetitions 10      memslap's load
+  adverb store --workers 1,2,4 --clients 4 --connections 8 --requests 2000
+         --device model:cx3_fdr_nurdma              more server threads
   adverb store --memory 1M --items 100000 --value 300   one that evicts
   adverb store --device model:cx3_fdr_nurdma --connections 8 --requests 2000
   adverb store --connections 32 --load 48 --numa-server nic --numa-load nic
@@ -87,7 +91,7 @@ pub(crate) struct StoreServeArgs {
     #[arg(long, value_name = "SIZE", default_value = "1M")]
     pub(crate) max_value: Bytes,
 
-    /// Threads that serve
+    /// Threads that serve clients of TCP, and as many that serve clients of RDMA
     #[arg(long, value_name = "N", default_value = "4", value_parser = count::<u32, _>(1..=256))]
     pub(crate) threads: u32,
 
@@ -114,6 +118,10 @@ pub(crate) struct StoreLoadArgs {
     /// Items that clients ask for
     #[arg(long, value_name = "N", default_value = "10000", value_parser = count::<u64, _>(1..))]
     pub(crate) items: u64,
+
+    /// Server threads, each with a share of the items and of --memory
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u32, _>(1..=256))]
+    pub(crate) workers: u32,
 
     /// Memory of the server for values, each in a block of a power of two from 64 B on
     #[arg(long, value_name = "SIZE", default_value = "64M")]

@@ -59,6 +59,7 @@ fn cell(args: &StoreLoadArgs) -> anyhow::Result<JobCell> {
     let threads = numa.numa_server.unwrap_or_default();
     let store = Store {
         server,
+        workers: args.workers,
         memory: args.memory,
         items: args.items,
         value: value as u32,
@@ -78,8 +79,12 @@ fn cell(args: &StoreLoadArgs) -> anyhow::Result<JobCell> {
         path: args.on.path.options()?,
     };
     let whose = server.map_or_else(String::new, |server| format!(" of {server}"));
+    let workers = match args.workers {
+        1 => String::new(),
+        n => format!(", {n} workers"),
+    };
     let title = format!(
-        "{}{whose} with {}, {} a connection, values of {}{}",
+        "{}{whose} with {}, {} a connection, values of {}{workers}{}",
         counted(args.clients, "client"),
         counted(args.connections, "connection"),
         args.requests,
@@ -90,17 +95,18 @@ fn cell(args: &StoreLoadArgs) -> anyhow::Result<JobCell> {
     Ok(JobCell::new("store", &params, title, Job::Store(store)))
 }
 
-/// Refuses to place or load a server that is running elsewhere.
+/// Refuses to place, load or size a server that is running elsewhere.
 fn refuse_placed_server(server: SocketAddr, args: &StoreLoadArgs) -> Result<(), Usage> {
     let given = [
         (args.numa.numa_server.is_some(), "--numa-server"),
         (args.numa.numa_memory.is_some(), "--numa-memory"),
         (args.load.load > 0, "--load"),
+        (args.workers > 1, "--workers"),
     ];
     match given.into_iter().find(|(given, _)| *given) {
         None => Ok(()),
         Some((_, flag)) => Err(Usage(format!(
-            "{flag}: the server at {server} is running, and is neither placed nor loaded from here; leave it out"
+            "{flag}: the server at {server} is running, and nothing here changes it; leave it out"
         ))),
     }
 }
@@ -130,7 +136,7 @@ pub(crate) fn serve_store(args: &StoreServeArgs) -> anyhow::Result<()> {
     let mut secret = [0; 8];
     getrandom(&mut secret[..], GetRandomFlags::empty())?;
     let secret = u64::from_ne_bytes(secret);
-    let rdma = Rdma::new(context, pd, (args.memory, clients), secret)?;
+    let rdma = Rdma::new(context, pd, (args.memory, clients, args.threads), secret)?;
     let shared = Arc::new(Shared::new(limits, region, Some(rdma)));
     let limits = (args.threads, args.connections);
     let server = Server::bind(args.listen, limits, shared)?;

@@ -107,7 +107,7 @@ fn a_store_is_slower_under_load_on_its_node_and_records_where_it_is() {
     assert!(number(&record, "/metrics/load_accesses") > 0.0, "{record}");
     assert_eq!(record["params"]["load_threads"], 1);
     let refused = |line: &str| Place::new().run(line).refused(2).to_owned();
-    assert_snapshot!(refused("store --server 127.0.0.1:1 --load 1"), @"error: --load: the server at 127.0.0.1:1 is running, and is neither placed nor loaded from here; leave it out");
+    assert_snapshot!(refused("store --server 127.0.0.1:1 --load 1"), @"error: --load: the server at 127.0.0.1:1 is running, and nothing here changes it; leave it out");
     assert_snapshot!(refused("store --numa-load nic"), @"error: --numa-load nic: there are no such threads; add --load N, or leave it out");
 }
 

@@ -17,6 +17,9 @@ fn a_store_checks_all_values_on_every_device() {
         "--processes",
         "--device soft@127.46.1.1,soft@127.46.1.2",
         "--device model:cx3_fdr_nurdma --machines 2",
+        "--workers 3",
+        "--workers 2 --processes",
+        "--workers 3 --device model:cx3_fdr_nurdma",
     ] {
         let place = Place::new();
         let load = "--clients 2 --connections 3 --requests 500 --items 1000 --put 0.2";
@@ -67,6 +70,22 @@ fn bad_sizes_of_a_store_are_refused() {
             "no room for a value of 1 MiB for each of 5 connections",
         ),
         ("--memory 3G", "would take more than 2 GiB of memory"),
+        (
+            "--workers 3 --value 1M --memory 4M --connections 4",
+            "for each of 4 connections; expected at least 6 MiB",
+        ),
+        (
+            "--workers 5 --connections 4",
+            "4 connections do not suffice for 5 workers",
+        ),
+        (
+            "--workers 5 --connections 8 --items 4",
+            "4 items do not suffice for 5 workers",
+        ),
+        (
+            "--server 127.0.0.1:1 --workers 2",
+            "--workers: the server at 127.0.0.1:1 is running",
+        ),
         (
             "--server 127.0.0.1:1 --device model:cx3",
             "a model runs in virtual time",

@@ -362,7 +362,8 @@ fn onesided_roles(program: &OneSided) -> Vec<Role> {
 fn store_roles(store: &Store) -> Vec<Role> {
     let roles = (0..store.members()).map(|number| Role {
         name: match store.client(RoleId(number)) {
-            None => "server".to_owned(),
+            None if store.workers == 1 => "server".to_owned(),
+            None => format!("server worker {number}"),
             Some(client) => format!("client {client}"),
         },
         host: store.machine(RoleId(number)),

@@ -357,9 +357,13 @@ fn stored(store: &Store, tallies: &[&ServiceTally]) -> Outcome {
     let mut metrics = metrics(&seen, rate, None, &values(clients));
     let misses: u64 = clients.iter().map(|tally| tally.misses).sum();
     metrics.insert("misses".to_owned(), misses.into());
-    if let [server] = servers {
-        metrics.insert("evicted".to_owned(), server.evicted.into());
-        add_accesses(&mut metrics, server.load_accesses);
+    if !servers.is_empty() {
+        let evicted: u64 = servers.iter().map(|server| server.evicted).sum();
+        metrics.insert("evicted".to_owned(), evicted.into());
+        add_accesses(
+            &mut metrics,
+            servers.iter().map(|server| server.load_accesses).sum(),
+        );
     }
     Outcome {
         metrics,

@@ -12,7 +12,7 @@ use adverb_verbs::{OutOfBandError, RoleId, Station, WaitError, WorkCompletion};
 use crate::error::{Fault, succeeded};
 
 /// Duration of a wait between two checks of the other roles.
-const ATTENTION: Span = Span::from_ms(5);
+pub(crate) const ATTENTION: Span = Span::from_ms(5);
 /// Timeout for a completion, or for another member's request.
 const TIMEOUT: Span = Span::from_secs(10);
 

@@ -4,7 +4,7 @@ use adverb_results::Completion;
 use adverb_units::Span;
 use adverb_verbs::{CompletionQueue, Context, NotifyOn, Station, WaitError, WorkCompletion};
 
-use crate::attend::{Attend, Awaited, attentively};
+use crate::attend::{ATTENTION, Attend, Awaited, attentively};
 use crate::error::Fault;
 
 /// Maximum number of completions per poll.
@@ -116,6 +116,25 @@ impl<C: Context> Reaper<'_, C> {
             Err(Fault::Wait(WaitError::TimedOut { .. })) => Ok(0),
             Err(error) => Err(error),
             Ok(n) => succeeded_all(attend, &into[..n]),
+        }
+    }
+
+    /// As [`Reaper::reap`], without a timeout: for completions that other roles cause, however long they take for it.
+    ///
+    /// # Errors
+    /// A request failed, or another role has failed.
+    #[inline]
+    pub fn reap_untimed<S: Station<Context = C>, A: Attend>(
+        &mut self,
+        station: &S,
+        attend: &A,
+        into: &mut [WorkCompletion],
+    ) -> Result<usize, Fault> {
+        loop {
+            match self.reap_within(station, attend, into, ATTENTION)? {
+                0 => attend.look(self.queue.awaited)?,
+                n => return Ok(n),
+            }
         }
     }
 

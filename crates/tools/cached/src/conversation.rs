@@ -15,6 +15,8 @@ use crate::shared::{Shared, put};
 
 /// Longest line of a command, except of a `get`, whose keys have no limit.
 pub(crate) const MAX_LINE: usize = 2048;
+/// First byte of a request of memcached's binary protocol.
+const BINARY: u8 = 0x80;
 /// Output after which nothing more is consumed.
 const MUCH: usize = 1 << 18;
 
@@ -177,6 +179,10 @@ fn command<C: Context>(
     shared: &Shared<C>,
     attached: &mut Option<Attachment>,
 ) -> Result<State, Pause> {
+    if input.rest().first() == Some(&BINARY) {
+        put!(out, "CLIENT_ERROR the binary protocol is not served\r\n");
+        return Err(Pause::Close);
+    }
     if let Some((retrieval, length)) = Retrieval::begins(input.rest()) {
         input.used += length;
         return Ok(State::Keys(retrieval));

@@ -1,4 +1,5 @@
-//! Clients of RDMA: queue pairs whose requests a thread answers, with the items that clients of TCP have.
+//! Clients of RDMA: queue pairs whose requests threads answer, with the items that clients of TCP have. Each queue pair is
+//! one thread's.
 //!
 //! A client attaches by a command over TCP, and its queue pair ends with that connection: also when the client is
 //! killed. The queue pair is destroyed before what it holds is released, so that no READ of the client finds other bytes.
@@ -28,15 +29,26 @@ const SLEEP: Span = Span::from_ms(100);
 pub struct Rdma<C: Context> {
     context: C,
     pd: C::Pd,
-    cq: C::Cq,
-    channel: C::Channel,
     port: PortCaps,
     secret: u64,
     inline: u32,
     /// Offset of the buffers in the region of the values.
     buffers: u64,
-    clients: Mutex<Vec<Option<Client<C>>>>,
+    threads: Vec<Thread<C>>,
     is_stopping: AtomicBool,
+}
+
+/// What a thread answers.
+struct Thread<C: Context> {
+    cq: C::Cq,
+    channel: C::Channel,
+    clients: Mutex<Vec<Option<Client<C>>>>,
+}
+
+impl<C: Context> Thread<C> {
+    fn clients(&self) -> MutexGuard<'_, Vec<Option<Client<C>>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 struct Client<C: Context> {
@@ -52,35 +64,43 @@ impl<C: Context> Client<C> {
     }
 }
 
-/// Identifies a client: its place, and its queue pair, because places are used again.
+/// Identifies a client: its thread and its place there, and its queue pair, because places are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Attachment(u32, Qpn);
+pub(crate) struct Attachment(usize, usize, Qpn);
 
 impl<C: Context> Rdma<C> {
-    /// Returns a server for up to `most` clients. Their buffers follow `memory` for values; `secret` is a number that no
-    /// client can predict.
+    /// Returns a server for up to `most` clients, which `threads` answer. Their buffers follow `memory` for values; `secret`
+    /// is a number that no client can predict.
     ///
     /// # Errors
     /// The device refuses.
     pub fn new(
         context: C,
         pd: C::Pd,
-        (memory, most): (Bytes, u32),
+        (memory, most, threads): (Bytes, u32, u32),
         secret: u64,
     ) -> Result<Self, CreateError> {
-        let channel = context.create_channel()?;
-        let entries = (most * caps(0).max_send_wr).clamp(1, context.caps().max_cqe);
-        let cq = context.create_cq(entries, Some(&channel))?;
+        let threads = threads.clamp(1, most.max(1));
+        let thread = |number| -> Result<_, CreateError> {
+            let clients = (number..most).step_by(threads as usize).map(|_| None);
+            let clients: Vec<_> = clients.collect();
+            let channel = context.create_channel()?;
+            let entries = clients.len() as u32 * caps(0).max_send_wr;
+            let entries = entries.clamp(1, context.caps().max_cqe);
+            Ok(Thread {
+                cq: context.create_cq(entries, Some(&channel))?,
+                channel,
+                clients: Mutex::new(clients),
+            })
+        };
         Ok(Rdma {
+            threads: (0..threads).map(thread).collect::<Result<_, _>>()?,
             port: context.port(context.port_num())?,
             inline: context.caps().max_inline_data.min(64),
             context,
             pd,
-            cq,
-            channel,
             secret,
             buffers: memory.get(),
-            clients: Mutex::new((0..most).map(|_| None).collect()),
             is_stopping: AtomicBool::new(false),
         })
     }
@@ -90,22 +110,29 @@ impl<C: Context> Rdma<C> {
         Bytes::new(memory.get() + u64::from(clients) * Session::BUFFERS)
     }
 
-    fn clients(&self) -> MutexGuard<'_, Vec<Option<Client<C>>>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the numbers of its threads.
+    pub(crate) fn threads(&self) -> std::ops::Range<usize> {
+        0..self.threads.len()
     }
 
-    /// Connects a client's queue pair.
+    /// Connects a client's queue pair, for the thread that has the fewest.
     pub(crate) fn attach(
         &self,
         shared: &Shared<C>,
         hello: &Hello,
     ) -> Result<(Attachment, Hello), String> {
-        let mut clients = self.clients();
+        let used = |thread: &usize| {
+            let clients = self.threads[*thread].clients();
+            let used = clients.iter().flatten().count();
+            (used == clients.len(), used)
+        };
+        let thread = self.threads().min_by_key(used).unwrap_or_default();
+        let mut clients = self.threads[thread].clients();
         let free = clients.iter().position(Option::is_none);
-        let place = free.ok_or_else(|| format!("all {} queue pairs are in use", clients.len()))?;
-        let client = self.connect(shared, (place as u32, hello));
+        let place = free.ok_or("all queue pairs are in use")?;
+        let client = self.connect(shared, (thread, place), hello);
         let (client, endpoint) = client.map_err(|error| error.to_string())?;
-        let attachment = Attachment(place as u32, client.qp.qpn());
+        let attachment = Attachment(thread, place, client.qp.qpn());
         clients[place] = Some(client);
         Ok((attachment, Hello::new(endpoint, shared.memory().remote(0))))
     }
@@ -113,19 +140,21 @@ impl<C: Context> Rdma<C> {
     fn connect(
         &self,
         shared: &Shared<C>,
-        (place, hello): (u32, &Hello),
+        (thread, place): (usize, usize),
+        hello: &Hello,
     ) -> Result<(Client<C>, Endpoint), Box<dyn std::error::Error>> {
         let init = QpInit {
             qp_type: QpType::Rc,
-            send_cq: &self.cq,
-            recv_cq: &self.cq,
+            send_cq: &self.threads[thread].cq,
+            recv_cq: &self.threads[thread].cq,
             caps: caps(self.inline),
         };
         let qp = self.context.create_qp(&self.pd, &init)?;
         let port = self.context.port_num();
         qp.modify(&QpAttr::to_init(port, ACCESS))?;
-        let buffers = self.buffers + u64::from(place) * Session::BUFFERS;
-        let session = Session::new(place, buffers, &self.ends(shared, &qp))?;
+        let number = place * self.threads.len() + thread;
+        let buffers = self.buffers + number as u64 * Session::BUFFERS;
+        let session = Session::new(place as u32, buffers, &self.ends(shared, &qp))?;
         let local = Endpoint::new(qp.qpn(), self.secret, (port, &self.port));
         let most = self.context.caps().max_qp_rd_atom;
         qp.connect(&Connection {
@@ -148,48 +177,49 @@ impl<C: Context> Rdma<C> {
     }
 
     /// Ends a client's connection.
-    pub(crate) fn detach(&self, shared: &Shared<C>, Attachment(place, qpn): Attachment) {
-        let place = &mut self.clients()[place as usize];
+    pub(crate) fn detach(&self, shared: &Shared<C>, Attachment(thread, place, qpn): Attachment) {
+        let place = &mut self.threads[thread].clients()[place];
         if let Some(client) = place.take_if(|client| client.qp.qpn() == qpn) {
             client.end(&mut shared.items().cache);
         }
     }
 
-    /// Ends the thread that answers.
+    /// Ends the threads.
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Answers requests until it is stopped.
-    pub(crate) fn run(&self, shared: &Shared<C>) {
+    /// Answers requests of one thread's clients until it is stopped.
+    pub(crate) fn run(&self, thread: usize, shared: &Shared<C>) {
+        let thread = &self.threads[thread];
         let mut completions = [WorkCompletion::default(); BATCH];
         let (mut fruitless, mut unacknowledged) = (0, 0);
         while !self.is_stopping.load(Ordering::Relaxed) {
-            let Ok(n) = self.cq.poll(&mut completions) else {
+            let Ok(n) = thread.cq.poll(&mut completions) else {
                 // The queue has room for all completions: the device has failed.
                 break;
             };
             for wc in &completions[..n] {
-                self.completed(shared, wc);
+                self.completed(thread, shared, wc);
             }
             fruitless = if n == 0 { fruitless + 1 } else { 0 };
             // Poll, arm, poll again, sleep: completions before arming raise no event (ibv_get_cq_event(3)).
             match fruitless {
-                POLLS => drop(self.cq.req_notify(NotifyOn::Any)),
+                POLLS => drop(thread.cq.req_notify(NotifyOn::Any)),
                 _ if fruitless > POLLS => {
-                    if let Ok(Some(_)) = self.channel.get_event(SLEEP) {
+                    if let Ok(Some(_)) = thread.channel.get_event(SLEEP) {
                         (fruitless, unacknowledged) = (0, unacknowledged + 1);
                     }
                 }
                 _ => {}
             }
         }
-        self.cq.ack_events(unacknowledged);
+        thread.cq.ack_events(unacknowledged);
     }
 
-    fn completed(&self, shared: &Shared<C>, wc: &WorkCompletion) {
+    fn completed(&self, thread: &Thread<C>, shared: &Shared<C>, wc: &WorkCompletion) {
         let number = Session::number(wc);
-        let mut clients = self.clients();
+        let mut clients = thread.clients();
         let client = clients.get_mut(number as usize).and_then(Option::as_mut);
         // Completions of a queue pair that is gone may be left.
         let Some(client) = client.filter(|client| client.qp.qpn() == wc.qp_num) else {

@@ -137,9 +137,14 @@ where
                 let thread = std::thread::Builder::new().name("adverb-store".to_owned());
                 thread.spawn_scoped(scope, || worker.run(&self.shared))?;
             }
-            if let Some(rdma) = &self.shared.rdma {
+            for (rdma, number) in self
+                .shared
+                .rdma
+                .iter()
+                .flat_map(|rdma| rdma.threads().map(move |n| (rdma, n)))
+            {
                 let thread = std::thread::Builder::new().name("adverb-store".to_owned());
-                thread.spawn_scoped(scope, || rdma.run(&self.shared))?;
+                thread.spawn_scoped(scope, move || rdma.run(number, &self.shared))?;
             }
             let accepted = self.accept();
             self.stop.stop();

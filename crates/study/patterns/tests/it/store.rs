@@ -9,6 +9,7 @@ use adverb_verbs::{NodeChoice, NumaPlacement, PathOptions, RoleId};
 fn store(memory: Bytes) -> Store {
     Store {
         server: None,
+        workers: 1,
         memory,
         items: 500,
         value: 67,
@@ -74,5 +75,43 @@ fn a_large_value_is_read_whole() {
     (store.items, store.value, store.requests) = (4, 1 << 20, 20);
     for tallies in everywhere(&store) {
         assert!(tallies[1..].iter().all(|tally| tally.values_checked > 0));
+    }
+}
+
+#[test]
+fn workers_share_the_items_and_their_load() {
+    let store = Store {
+        workers: 3,
+        ..store(Bytes::mib(1))
+    };
+    for tallies in everywhere(&store) {
+        let (workers, clients) = tallies.split_at(3);
+        let answered: u64 = workers.iter().map(|worker| worker.requests).sum();
+        assert_eq!(answered, 3 * 4 * 300);
+        for worker in workers {
+            assert_eq!(worker.requests, 4 * 300);
+        }
+        for client in clients {
+            assert_eq!((client.requests, client.misses), (4 * 300, 0));
+        }
+    }
+}
+
+/// Each client has a connection to one worker only, and yet all of them begin together.
+#[test]
+fn clients_of_different_workers_meet() {
+    let mut store = Store {
+        workers: 3,
+        connections: 1,
+        ..store(Bytes::mib(1))
+    };
+    for clients in [3, 4] {
+        store.clients = clients;
+        for tallies in everywhere(&store) {
+            let sum = |tallies: &[ServiceTally]| tallies.iter().map(|t| t.requests).sum::<u64>();
+            let (workers, clients) = tallies.split_at(3);
+            assert_eq!(sum(workers), sum(clients));
+            assert!(clients.iter().all(|client| client.misses == 0));
+        }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn store(memory: Bytes, evicts: bool) -> Shared<SoftContext> {
     let pd = context.alloc_pd().unwrap();
     let region = Rdma::<SoftContext>::region(memory, CLIENTS);
     let mr = context.alloc_mr(&pd, region, ACCESS).unwrap();
-    let rdma = Rdma::new(context, pd, (memory, CLIENTS), 7).unwrap();
+    let rdma = Rdma::new(context, pd, (memory, CLIENTS, 3), 7).unwrap();
     let limits = Limits {
         memory,
         max_value: Bytes::mib(1).min(memory),

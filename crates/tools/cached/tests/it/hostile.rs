@@ -161,6 +161,19 @@ fn a_line_without_end_is_refused_and_others_are_served() {
     assert_eq!(good.ask(b"get a\r\n"), b"VALUE a 0 1\r\n1\r\nEND\r\n");
 }
 
+/// It would wait for an answer indefinitely: a binary request has no end of line.
+#[test]
+fn a_client_of_the_binary_protocol_is_refused() {
+    let ours = Ours::start(Bytes::mib(1), true, 10);
+    let mut binary = ours.connect();
+    let noop = [&[0x80, 0x0a][..], &[0; 22]].concat();
+    binary.send(&noop);
+    assert_eq!(
+        binary.rest(),
+        b"CLIENT_ERROR the binary protocol is not served\r\n"
+    );
+}
+
 /// A client that takes no answers occupies only its socket's buffers and one of ours.
 #[test]
 fn a_client_that_does_not_read_disturbs_nobody() {

@@ -15,6 +15,7 @@ use crate::common::Ours;
 fn load(ours: &Ours) -> Store {
     Store {
         server: Some(ours.address),
+        workers: 1,
         memory: Bytes::mib(1),
         items: 300,
         value: 67,

@@ -59,15 +59,18 @@ impl<'w, S: Station> Client<'w, S> {
     pub(super) fn run(mut self, client: u32) -> Result<ServiceTally, PatternError> {
         self.members.meet()?;
         let (store, station) = (self.store, self.members.station());
-        let mut share = store.share(client);
-        self.work(|_, _| Some((share.next()?, true)))?;
+        let shares = (0..store.connections).map(|connection| store.share(client, connection));
+        let shares: Vec<_> = shares.collect();
+        let mut puts: Vec<_> = shares.iter().map(|share| share.puts()).collect();
+        self.work(|_, connection| Some((puts[connection].next()?, true)))?;
         self.meet_clients()?;
         let (begun, cpu) = (station.now(), station.cpu());
         self.tally = ServiceTally::timed(store.timing);
         let mut left = vec![store.requests; self.connections.len()];
         self.work(|random, connection| {
             left[connection] = left[connection].checked_sub(1)?;
-            Some((random.below(store.items), random.chance(store.put_ratio)))
+            let item = shares[connection].random(random);
+            Some((item, random.chance(store.put_ratio)))
         })?;
         self.tally.elapsed = station.now() - begun;
         self.tally.cpu = station.cpu().since(cpu);
@@ -174,22 +177,26 @@ impl<'w, S: Station> Client<'w, S> {
         Ok(())
     }
 
-    /// Waits for the other clients.
+    /// Waits for the other clients. The workers do so, too, and learn thereby when the measured time begins and ends.
     fn meet_clients(&mut self) -> Result<(), PatternError> {
         if self.store.server.is_some() {
             return self.members.meet();
         }
-        self.connections[0].ask(&Request::Meet, &self.ends.of(0))?;
+        // The first connections are to different workers.
+        let workers = self.store.connections.min(self.store.workers);
+        for number in 0..workers {
+            self.connections[number as usize].ask(&Request::Meet, &self.ends.of(number))?;
+        }
         let mut reaper = self.ends.queue.reaper();
         let mut completion = [WorkCompletion::default()];
-        loop {
-            reaper.reap(self.members.station(), self.members, &mut completion)?;
+        let mut met = 0;
+        while met < workers {
+            reaper.reap_untimed(self.members.station(), self.members, &mut completion)?;
             let number = Connection::number(&completion[0]);
             let ends = self.ends.of(number);
             let reply = self.connections[number as usize].completed(&completion[0], &ends)?;
-            if reply == Some(Reply::Met) {
-                return Ok(());
-            }
+            met += u32::from(reply == Some(Reply::Met));
         }
+        Ok(())
     }
 }

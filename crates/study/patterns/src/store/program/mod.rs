@@ -1,11 +1,14 @@
 //! A store and its clients as a program: memslap's load, a share of PUTs and GETs of random items, closed loop.
 //!
-//! Member 0 is the server: one core, which polls; or there is none, and the clients use a server that is running
-//! elsewhere. Each client is a thread that keeps one operation outstanding on each of
-//! its connections. Clients first PUT all items, then meet, then measure a number of operations.
+//! The first members are the server's workers: cores that poll. Each has a share of the items in memory of its own, as
+//! in MICA, so that they share nothing. Or there are none, and the clients use a server that is running elsewhere. Each
+//! client is a thread that keeps one operation outstanding on each of its connections. Connections are assigned to workers
+//! in turn, and ask for items of their worker. Clients first PUT all items, then meet, then measure a number of
+//! operations.
 
 mod load;
 mod serve;
+mod share;
 
 use std::net::SocketAddr;
 
@@ -30,18 +33,18 @@ use super::client::Connection;
 use super::session::{Ends, SEND_DEPTH, Session};
 use crate::placement::{add_load, add_nodes};
 use crate::tally::ServiceTally;
+use share::Share;
 
 /// Largest value.
 pub const MAX_VALUE: u32 = 1 << 20;
-/// The server, if it is a member.
-const FIRST: RoleId = RoleId(0);
-
 /// A store and the load on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Store {
-    /// A server that is running, in place of a member.
+    /// A server that is running, in place of workers.
     pub server: Option<SocketAddr>,
-    /// Memory for values.
+    /// Server threads, each with a share of the items and of the memory.
+    pub workers: u32,
+    /// Memory for values, of all workers.
     pub memory: Bytes,
     /// Items that clients ask for.
     pub items: u64,
@@ -76,6 +79,7 @@ impl Store {
     pub fn memslap() -> Self {
         Store {
             server: None,
+            workers: 1,
             memory: Bytes::mib(64),
             items: 10_000,
             value: 67,
@@ -93,16 +97,45 @@ impl Store {
         }
     }
 
-    /// Returns the number of members: the server and its clients.
+    /// Returns the number of members: workers and clients.
     pub fn members(&self) -> u32 {
         self.first_client() + self.clients
     }
 
     fn first_client(&self) -> u32 {
-        u32::from(self.server.is_none())
+        if self.server.is_none() {
+            self.workers
+        } else {
+            0
+        }
     }
 
-    /// Returns the number of a client; `None` for the server.
+    /// Returns the number of parts of the items: one for each worker.
+    fn shares(&self) -> u64 {
+        self.first_client().max(1).into()
+    }
+
+    /// Returns the items that a connection of a client asks for.
+    fn share(&self, client: u32, connection: u32) -> Share {
+        let number = u64::from(client) * u64::from(self.connections) + u64::from(connection);
+        Share::new(number, self.connections(), (self.items, self.shares()))
+    }
+
+    /// Returns how many clients have connections to a worker.
+    fn clients_of(&self, worker: RoleId) -> usize {
+        let asks = |client: &u32| {
+            let mut workers = (0..self.connections).map(|n| self.share(*client, n).worker);
+            workers.any(|own| own == u64::from(worker.0))
+        };
+        (0..self.clients).filter(asks).count()
+    }
+
+    /// Returns the memory for values of one worker.
+    fn worker_memory(&self) -> Bytes {
+        Bytes::new(self.memory.get() / u64::from(self.workers) / 64 * 64)
+    }
+
+    /// Returns the number of a client; `None` for a worker.
     pub fn client(&self, role: RoleId) -> Option<u32> {
         role.0.checked_sub(self.first_client())
     }
@@ -112,14 +145,17 @@ impl Store {
         let machines = self.machines.min(self.clients).max(1);
         match self.client(role) {
             None => 0,
-            Some(client) => self.first_client() + client % machines,
+            Some(client) => u32::from(self.server.is_none()) + client % machines,
         }
     }
 
     /// Returns the memory of a member's region.
     pub(crate) fn memory(&self, role: RoleId) -> Bytes {
         Bytes::new(match self.client(role) {
-            None => self.memory.get() + self.queue_pairs() * Session::BUFFERS,
+            None => {
+                let connections = self.connections().div_ceil(self.shares());
+                self.worker_memory().get() + connections * Session::BUFFERS
+            }
             Some(_) => u64::from(self.connections) * Connection::buffers(self.value),
         })
     }
@@ -149,8 +185,9 @@ impl Store {
             "memory_bytes": self.memory, "clients": self.clients, "machines": self.machines,
             "connections": self.connections, "requests": self.requests,
         });
-        if let Some(server) = self.server {
-            params["server"] = server.to_string().into();
+        match self.server {
+            Some(server) => params["server"] = server.to_string().into(),
+            None => params["workers"] = self.workers.into(),
         }
         let nodes = [
             ("numa_client", self.numa_client),
@@ -162,14 +199,15 @@ impl Store {
         params
     }
 
-    /// Returns the number of the server's queue pairs.
-    fn queue_pairs(&self) -> u64 {
+    /// Returns the number of connections of all clients.
+    fn connections(&self) -> u64 {
         u64::from(self.clients) * u64::from(self.connections)
     }
 
     pub(crate) fn check(&self) -> Result<(), PatternError> {
         let items = u32::try_from(self.items).unwrap_or(u32::MAX);
         for (what, given, max) in [
+            ("workers", self.workers, 1 << 10),
             ("clients", self.clients, 1 << 14),
             ("client machines", self.machines, 1 << 14),
             ("connections of a client", self.connections, 1 << 12),
@@ -180,13 +218,24 @@ impl Store {
                 return Err(PatternError::Count { what, given, max });
             }
         }
-        // Each connection may hold a value.
-        let needed = Bytes::new(self.queue_pairs() * block(self.value));
-        if self.server.is_none() && needed > self.memory {
+        if self.server.is_some() {
+            return Ok(());
+        }
+        let (workers, connections) = (self.shares(), self.connections());
+        for (few, what) in [(self.items, "items"), (connections, "connections")] {
+            if few < workers {
+                return Err(PatternError::Refused(format!(
+                    "{few} {what} do not suffice for {workers} workers: each has its share"
+                )));
+            }
+        }
+        // Each connection may hold a value of its worker.
+        let needed = connections.div_ceil(workers) * block(self.value);
+        if needed > self.worker_memory().get() {
             let (memory, value) = (self.memory, Bytes::new(self.value.into()));
+            let needed = Bytes::new(needed * workers);
             return Err(PatternError::Refused(format!(
-                "--memory {memory} has no room for a value of {value} for each of {} connections; expected at least {needed}",
-                self.queue_pairs()
+                "--memory {memory} has no room for a value of {value} for each of {connections} connections; expected at least {needed}",
             )));
         }
         Ok(())
@@ -198,16 +247,14 @@ impl Store {
         for role in (0..self.members()).map(RoleId) {
             let bytes = self.memory(role).get();
             let member = pattern.add(self.machine(role), Part::Serve, bytes);
-            if self.client(role).is_some() {
-                (0..self.connections).for_each(|_| pattern.link(member, FIRST));
+            if let Some(client) = self.client(role) {
+                for connection in 0..self.connections {
+                    let share = self.share(client, connection);
+                    pattern.link(member, RoleId(share.worker as u32));
+                }
             }
         }
         pattern
-    }
-
-    /// Returns the items that a client PUTs at the beginning.
-    fn share(&self, client: u32) -> impl Iterator<Item = u64> {
-        (u64::from(client)..self.items).step_by(self.clients as usize)
     }
 }
 
@@ -223,8 +270,8 @@ pub fn run_store<S: Station>(
 ) -> Result<ServiceTally, PatternError> {
     store.check()?;
     let peers: Vec<RoleId> = match store.client(me) {
-        None => (1..store.members()).map(RoleId).collect(),
-        Some(_) => vec![FIRST],
+        None => (0..store.members()).map(RoleId).collect(),
+        Some(_) => (0..store.first_client()).map(RoleId).collect(),
     };
     let members = Members::new(station, (me, store.members()), peers);
     station.bind(store.numa(me))?;
@@ -235,8 +282,9 @@ pub fn run_store<S: Station>(
     let memory_node = station.memory_node(&ends.mr)?;
     let tally = match store.client(me) {
         None => {
-            let loads: Vec<CpuLoad> = store.load.into_iter().collect();
-            let serve = || serve::serve(&members, &ends, store);
+            // The machine's load, once.
+            let loads: Vec<CpuLoad> = store.load.into_iter().filter(|_| me.0 == 0).collect();
+            let serve = || serve::serve(&members, &ends, (store, me));
             let (tally, load) = station.under_load(&loads, &ends.mr, serve)?;
             ServiceTally {
                 load_accesses: load.accesses,
