@@ -44,7 +44,7 @@ Examples:
 )]
 pub(crate) struct PlacementArgs {
     /// The program's process
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = pid)]
     pub(crate) pid: u32,
 
     /// The NIC, whose node and counters are used: verbs:NAME
@@ -119,4 +119,9 @@ fn number(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|n| (0.0..=1e6).contains(n));
     number
         .ok_or_else(|| format!("invalid number '{text}': expected 0 to 1000000, such as 0.5 or 2"))
+}
+
+fn pid(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("invalid process '{text}': expected its number (pgrep NAME)"))
 }

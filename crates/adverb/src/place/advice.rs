@@ -235,6 +235,11 @@ impl Steady {
         self.seen = 0;
         wanted
     }
+
+    /// Returns how many equal results are missing until memory moves.
+    pub(super) fn missing(&self) -> u32 {
+        STEADY - self.seen
+    }
 }
 
 #[cfg(test)]

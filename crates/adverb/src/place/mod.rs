@@ -12,13 +12,13 @@ use adverb_ibverbs::VerbsContext;
 use adverb_launch::{DeviceChoice, DeviceInfo, Interrupt, Usage};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{Context as _, Counters, Device as _, NodeChoice};
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use serde_json::json;
 
 use crate::args::{Format, PlacementArgs};
 use crate::terminal;
 use advice::{Advice, Model, Steady, Threads};
-use report::{Found, report_moved};
+use report::{Found, report_moved, report_waiting};
 
 /// Duration of counting the requests of peers without `--watch`.
 const COUNTED: Span = Span::from_secs(1);
@@ -39,8 +39,9 @@ pub(crate) fn run(args: &PlacementArgs) -> anyhow::Result<()> {
     }
     let topology = Topology::below(&args.root);
     let pid = args.pid;
-    let process = Resident::below(&args.root, pid)
-        .with_context(|| format!("cannot examine process {pid}"))?;
+    let Some(process) = Resident::below(&args.root, pid) else {
+        anyhow::bail!("there is no process {pid}");
+    };
     if topology.0.len() == 1 {
         say_nothing_to_choose(args, &process, &topology)?;
         return Ok(());
@@ -49,15 +50,15 @@ pub(crate) fn run(args: &PlacementArgs) -> anyhow::Result<()> {
     let mut model = Model::new(args)?;
     let mut requests = Requests::of(args.device.as_ref())?;
     let mut steady = Steady::default();
+    let mut last = String::new();
     if requests.device.is_some() && interrupt.within(COUNTED.into()) {
         return Ok(());
     }
     loop {
         let counted = requests.reads();
         let reads = args.reads.or(counted).unwrap_or(0.5);
-        let is_gone = || Resident::below(&args.root, pid).is_err();
         let sample = match sample(args, &process, &topology) {
-            Err(_) if args.watch.is_some() && is_gone() => return Ok(()),
+            Err(_) if !process.is_running() => return say_ended(args),
             sample => sample?,
         };
         let mut predict = |node| model.predict(node, (reads, &sample), nic, &interrupt);
@@ -76,8 +77,12 @@ pub(crate) fn run(args: &PlacementArgs) -> anyhow::Result<()> {
             advice: &advice,
             reads: (reads, args.reads.is_none() && counted.is_some()),
         };
-        found.print(&process)?;
-        let due = steady.after(advice.wanted(&sample), args.watch.is_some());
+        found.print(&process, &mut last)?;
+        let wanted = advice.wanted(&sample);
+        let due = steady.after(wanted, args.watch.is_some());
+        if args.moves && wanted.is_some() && due.is_none() {
+            report_waiting(args, steady.missing())?;
+        }
         if let Some(node) = due.filter(|_| args.moves) {
             let moved = process.move_to(&sample.mappings, node).with_context(|| {
                 format!("cannot move pages of process {pid} to node {node}; run as its user or with CAP_SYS_NICE, and allow the node in its cpuset")
@@ -87,9 +92,21 @@ pub(crate) fn run(args: &PlacementArgs) -> anyhow::Result<()> {
         let Some(watch) = args.watch else {
             return Ok(());
         };
-        if interrupt.within(watch.into()) || is_gone() {
+        if interrupt.within(watch.into()) {
             return Ok(());
         }
+        if !process.is_running() {
+            return say_ended(args);
+        }
+    }
+}
+
+/// Says that the program has ended, which is the regular end of `--watch`.
+fn say_ended(args: &PlacementArgs) -> anyhow::Result<()> {
+    let text = format!("process {} has ended", args.pid);
+    match args.watch {
+        Some(_) => Ok(terminal::say(&text)),
+        None => anyhow::bail!(text),
     }
 }
 
@@ -187,11 +204,13 @@ struct Sample {
 }
 
 fn sample(args: &PlacementArgs, process: &Resident, topology: &Topology) -> anyhow::Result<Sample> {
-    let mut mappings = process.mappings().with_context(|| {
-        format!(
-            "cannot read where the memory of process {} is (numa_maps); run as its user or with CAP_SYS_PTRACE",
-            args.pid
-        )
+    let mut mappings = process.mappings().map_err(|error| {
+        let remedy = match error.kind() {
+            io::ErrorKind::PermissionDenied => "; run as its user or with CAP_SYS_PTRACE",
+            _ => "",
+        };
+        let pid = args.pid;
+        anyhow!("cannot read where the memory of process {pid} is (numa_maps): {error}{remedy}")
     })?;
     mappings.retain(|mapping| match &args.mapping {
         Some(text) => mapping.name.contains(text.as_str()),

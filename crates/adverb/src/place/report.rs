@@ -21,30 +21,42 @@ pub(super) struct Found<'a> {
 }
 
 impl Found<'_> {
-    pub(super) fn print(&self, process: &Resident) -> anyhow::Result<()> {
+    /// Prints the evaluation, or as a text only that it is the same as the `last` one.
+    pub(super) fn print(&self, process: &Resident, last: &mut String) -> io::Result<()> {
         let mut out = terminal::stdout();
+        if self.args.format == Format::Json {
+            return writeln!(out, "{}", self.json());
+        }
+        let text = self.text(process);
+        if *last == text {
+            return writeln!(out, "The same as before.");
+        }
+        if !last.is_empty() {
+            writeln!(out)?;
+        }
+        *last = text;
+        out.write_all(last.as_bytes())
+    }
+
+    fn text(&self, process: &Resident) -> String {
         let (args, sample) = (self.args, self.sample);
-        if args.format == Format::Json {
-            writeln!(out, "{}", self.json())?;
-            return Ok(());
-        }
-        writeln!(
-            out,
-            "process {} ({}), NIC on node {}",
-            args.pid,
-            process.name(),
-            self.advice.nic
-        )?;
-        writeln!(out, "  node      memory  threads")?;
-        for (node, bytes) in &sample.memory {
+        let mut lines = vec![
+            format!(
+                "process {} ({}), NIC on node {}",
+                args.pid,
+                process.name(),
+                self.advice.nic
+            ),
+            "  node      memory  threads".to_owned(),
+        ];
+        lines.extend(sample.memory.iter().map(|(node, bytes)| {
             let threads = sample.threads.get(node).copied().unwrap_or_default();
-            let bytes = Bytes::new(*bytes).to_string();
-            writeln!(out, "  {node:>4}  {bytes:>10}  {threads:>7}")?;
-        }
-        for sentence in self.sentences() {
-            writeln!(out, "{}", terminal::wrapped(&sentence))?;
-        }
-        Ok(())
+            let bytes = Bytes::new(*bytes).rounded();
+            format!("  {node:>4}  {bytes:>10}  {threads:>7}")
+        }));
+        let sentences = self.sentences().into_iter();
+        lines.extend(sentences.map(|sentence| terminal::wrapped(&sentence)));
+        lines.join("\n") + "\n"
     }
 
     fn json(&self) -> serde_json::Value {
@@ -145,6 +157,16 @@ impl Found<'_> {
             ),
         }
     }
+}
+
+/// Says that pages do not move yet.
+pub(super) fn report_waiting(args: &PlacementArgs, missing: u32) -> io::Result<()> {
+    if args.format == Format::Json {
+        return Ok(());
+    }
+    let results = if missing == 1 { "result" } else { "results" };
+    let text = format!("Its pages move after {missing} more equal {results} in a row.");
+    writeln!(terminal::stdout(), "{}", terminal::wrapped(&text))
 }
 
 pub(super) fn report_moved(args: &PlacementArgs, moved: Moved, node: u32) -> io::Result<()> {

@@ -110,9 +110,9 @@ fn what_cannot_be_placed_is_refused_in_one_line() {
     assert_snapshot!(refused("place 7 --root copy --nic-node 0 --accesses nan", 2), @"error: --accesses: invalid number 'nan': expected 0 to 1000000, such as 0.5 or 2");
     assert_snapshot!(refused("place 7 --root copy --nic-node 0", 1), @"error: process 7 has no memory that it has written");
     assert_snapshot!(refused("place 7 --root copy --nic-node 0 --mapping shm", 1), @"error: process 7 has no memory in mappings whose name contains 'shm'");
-    assert_snapshot!(refused("place 8 --root copy", 1), @"error: cannot examine process 8: No such file or directory (os error 2)");
+    assert_snapshot!(refused("place 8 --root copy", 1), @"error: there is no process 8");
     fs::remove_file(place.path("copy/proc/7/numa_maps")).unwrap();
-    assert_snapshot!(refused("place 7 --root copy --nic-node 0", 1), @"error: cannot read where the memory of process 7 is (numa_maps); run as its user or with CAP_SYS_PTRACE: No such file or directory (os error 2)");
+    assert_snapshot!(refused("place 7 --root copy --nic-node 0", 1), @"error: cannot read where the memory of process 7 is (numa_maps): No such file or directory (os error 2)");
 }
 
 #[test]

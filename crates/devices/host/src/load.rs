@@ -112,8 +112,9 @@ fn check(loads: &[CpuLoad], usable: &[u32]) -> Result<(), PlacementError> {
     for load in loads {
         match load.work {
             LoadWork::Buffer { .. } if load.threads as usize > usable.len() => {
+                let plural = if usable.len() == 1 { "" } else { "s" };
                 return Err(PlacementError(format!(
-                    "{} workers exceed the {} CPUs that this process may use; use fewer",
+                    "{} workers exceed the {} CPU{plural} that this process may use; use fewer",
                     load.threads,
                     usable.len()
                 )));
@@ -126,8 +127,9 @@ fn check(loads: &[CpuLoad], usable: &[u32]) -> Result<(), PlacementError> {
     }
     match available_memory() {
         Some(available) if needed > available.get() / 2 => Err(PlacementError(format!(
-            "arrays of {} for the load exceed half of the available {available}; use fewer threads or smaller arrays",
-            Bytes::new(needed)
+            "arrays of {} for the load exceed half of the available {}; use fewer threads or smaller arrays",
+            Bytes::new(needed),
+            available.rounded()
         ))),
         _ => Ok(()),
     }

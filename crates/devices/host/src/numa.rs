@@ -146,13 +146,23 @@ pub(crate) fn bind_memory(node: u32) -> Result<(), PlacementError> {
     };
     match result {
         0 => Ok(()),
-        _ => {
-            let error = io::Error::last_os_error();
-            let what = format!("allocate memory on NUMA node {node}");
-            let remedy = "leave the node out, or allow set_mempolicy (CAP_SYS_NICE in a container)";
-            Err(PlacementError(format!("cannot {what}: {error}; {remedy}")))
-        }
+        _ => Err(memory_refused(node, &io::Error::last_os_error())),
     }
+}
+
+fn memory_refused(node: u32, error: &io::Error) -> PlacementError {
+    let remedy = match error.raw_os_error() {
+        // The node is online, so it is the cpuset that lacks it.
+        Some(libc::EINVAL) => {
+            "allow this process the node in its cpuset (Mems_allowed_list of /proc/self/status)"
+        }
+        Some(libc::ENOSYS) => "use a kernel with NUMA support",
+        _ => "allow set_mempolicy (CAP_SYS_NICE in a container)",
+    };
+    let what = format!("allocate memory on NUMA node {node}");
+    PlacementError(format!(
+        "cannot {what}: {error}; leave the node out, or {remedy}"
+    ))
 }
 
 /// Returns the nodes of the pages of a range, each once, in ascending order; pages that were never touched are on none.
@@ -237,6 +247,13 @@ mod tests {
             said(NodeChoice::Nic, None, &[0, 1]),
             "NUMA node nic: the node of this device is not known; choose a number: nodes 0, 1"
         );
+    }
+
+    #[test]
+    fn a_refusal_names_its_remedy() {
+        let said = |code| memory_refused(1, &io::Error::from_raw_os_error(code)).to_string();
+        assert!(said(libc::EINVAL).contains("in its cpuset"));
+        assert!(said(libc::EPERM).contains("CAP_SYS_NICE"));
     }
 
     #[test]

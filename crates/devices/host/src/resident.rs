@@ -67,14 +67,20 @@ pub struct Resident {
 }
 
 impl Resident {
-    /// Returns process `pid`.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn below(root: &Path, pid: u32) -> io::Result<Self> {
+    /// Returns process `pid`; `None` if there is none.
+    pub fn below(root: &Path, pid: u32) -> Option<Self> {
         let folder = root.join(format!("proc/{pid}"));
-        fs::metadata(&folder)?;
-        Ok(Resident { pid, folder })
+        let process = Resident { pid, folder };
+        process.is_running().then_some(process)
+    }
+
+    /// Whether it has not ended. A zombie has: only its parent has not taken notice.
+    pub fn is_running(&self) -> bool {
+        let stat = fs::read_to_string(self.folder.join("stat")).unwrap_or_default();
+        let state = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().next());
+        self.folder.exists() && !matches!(state, Some("Z" | "X"))
     }
 
     /// Returns its name.
@@ -255,7 +261,7 @@ mod tests {
         let root = Path::new(TWO_NODES);
         let topology = Topology::below(root);
         assert_eq!(topology.node_of(6), Some(1));
-        assert!(Resident::below(root, 8).is_err());
+        assert!(Resident::below(root, 8).is_none());
         let process = Resident::below(root, 7).unwrap();
         assert_eq!(process.threads(&topology), BTreeMap::from([(0, 1), (1, 1)]));
         let mappings = process.mappings().unwrap();

@@ -352,7 +352,7 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
         match (self.memory.get(), found) {
             (None, Err(_)) => Ok(None),
             (Some(node), Err(error)) => Err(PlacementError(format!(
-                "cannot query whether memory is on NUMA node {node}: {error}"
+                "cannot query whether memory is on NUMA node {node}: {error}; leave the node out, or allow move_pages (CAP_SYS_NICE in a container)"
             ))),
             (Some(node), Ok(found)) if found.iter().any(|at| *at != node) => {
                 Err(PlacementError(format!(

@@ -37,6 +37,23 @@ impl Bytes {
         self.0
     }
 
+    /// `8 B`, `34.2 MiB`: with three digits, for sizes that were measured.
+    pub fn rounded(self) -> String {
+        let (unit, name) = match self.0 {
+            n if n >= GIB => (GIB, "GiB"),
+            n if n >= MIB => (MIB, "MiB"),
+            n if n >= KIB => (KIB, "KiB"),
+            n => return format!("{n} B"),
+        };
+        let value = self.0 as f64 / unit as f64;
+        let digits = match value {
+            ..10.0 => 2,
+            ..100.0 => 1,
+            _ => 0,
+        };
+        format!("{value:.digits$} {name}")
+    }
+
     /// The count as an index; saturates where `usize` is narrower.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
