@@ -1,11 +1,12 @@
 //! What the study's figures show. The captions say which device can answer.
 
-use adverb_report::{FigureSpec, Plots, Quantity, RecordPanel, Table, X, format};
+use adverb_report::{FigureSpec, Plots, Quantity, RecordPanel, X};
 use adverb_results::Record;
 
+use super::tables::{by_queue_pair, remedies, updates};
 use crate::programs::{parameter, word};
 
-pub(super) static FIGURES: [&FigureSpec; 7] = [
+pub(super) static FIGURES: [&FigureSpec; 8] = [
     &CLOSED,
     &OPEN,
     &INDEPENDENT,
@@ -13,6 +14,7 @@ pub(super) static FIGURES: [&FigureSpec; 7] = [
     &SLOTS,
     &STORE,
     &REMEDIES,
+    &SYNC,
 ];
 
 const CLIENTS: (X, &str, &str) = (X::Count, "clients", "queue pairs, one for each client");
@@ -20,19 +22,19 @@ const SIZE: (X, &str, &str) = (X::Size, "size_bytes", "payload (bytes)");
 const THREADS: (X, &str, &str) = (X::Count, "load_threads", "threads of the load");
 const ARRAY: (X, &str, &str) = (X::Size, "load_bytes", "array of each thread (bytes)");
 const WORKING: (X, &str, &str) = (X::Count, "workers", "workers on the accessible words");
-const CONNECTIONS: (X, &str, &str) = (X::Count, "connections", "connections");
-const MEAN: (&str, Quantity) = ("latency_ns.mean", Quantity::Latency);
+const CONNECTIONS: (X, &str, &str) = (X::Parameter, "connections", "connections");
+pub(super) const MEAN: (&str, Quantity) = ("latency_ns.mean", Quantity::Latency);
 const SPREAD: (&str, Quantity) = ("latency_ns.sd", Quantity::Latency);
-const RATE: (&str, Quantity) = ("requests_per_s", Quantity::RequestRate);
+pub(super) const RATE: (&str, Quantity) = ("requests_per_s", Quantity::RequestRate);
 
 pub(super) const CLOSED: FigureSpec = FigureSpec {
     id: "numa3",
     name: "NUMA Figure 3",
     title: "Closed loop: latency over queue pairs, by the node of the accessible memory",
     caption: "Each client waits for its request of 64 B, MTU 256. Mean and standard deviation of all requests; the \
-              table has the mean of each client's queue pair. Nodes are relative to the NIC of the memory's machine. A \
+              table has means over queue pairs: of the first seven, of the others, of the fastest and of the slowest one. Nodes are relative to the NIC of the memory's machine. A \
               model and hardware with two nodes can answer. On soft the requester's CPU accesses the memory: its lines \
-              show this machine's cores, not a NIC.",
+              show this machine's cores, not a NIC. The publication's Figure 2 is of the machine alone: adverb nodes measures it.",
     plots: Plots::Records(
         &[
             panel("3a: mean", CLIENTS, MEAN, every, by_memory),
@@ -78,7 +80,8 @@ pub(super) const WORKERS: FigureSpec = FigureSpec {
     id: "numa5",
     name: "NUMA Figure 5",
     title: "Open loop while workers of the server access the same words",
-    caption: "Packed slots of 8 B; workers run on the memory's node. On models with two switches these cells have one, as in the publication. Eight clients have one cache line, 32 have four. On \
+    caption: "Packed slots of 8 B; workers run on the memory's node. On models with two switches these cells have one, as \
+              in the publication. On a model eight clients have one cache line, and 32 have four; a real device has one client. On \
               a model and on hardware the NIC's accesses meet those of the cores; on soft a client's core meets the \
               workers' cores in that line, really measured. 5a and 5b of the publication are two testbeds: devices.",
     plots: Plots::Records(
@@ -117,8 +120,7 @@ pub(super) const STORE: FigureSpec = FigureSpec {
               connection. The load is threads of the server's machine with arrays of their own: on any node, or all \
               bound to the server's. The placements are Adverb's: the publication's are not among the published values \
               that it has. A model lets the load take turns with the server's core on their node, and the NIC's \
-              accesses cross to the other node; that a core reaches memory of its own node faster is not in it. A \
-              machine with one node has one placement, and no bound load.",
+              accesses cross to the other node. A machine with one node has one placement, and no bound load.",
     plots: Plots::Records(
         &[
             panel("6a: no load", CONNECTIONS, RATE, without_load, by_placement),
@@ -159,6 +161,39 @@ pub(super) const REMEDIES: FigureSpec = FigureSpec {
     ),
 };
 
+/// Beyond the publication, which leaves open how local and remote updates are synchronised.
+pub(super) const SYNC: FigureSpec = FigureSpec {
+    id: "sync",
+    name: "Beyond",
+    title: "One word that NICs and CPUs update, by the way of the CPUs",
+    caption: "Remote clients add to a word by FETCH_ADD while threads of its machine do so by the CPU's atomic \
+              instructions, by FETCH_ADDs of their own NIC (loopback), or by loads and stores, which lose updates in any \
+              case. Eight clients and four threads on a model, one each on a real device. Updates are lost if atomics are \
+              atomic only within the NIC (IBV_ATOMIC_HCA). A model knows the prices, and not what is lost; on soft, CPUs \
+              execute the atomics of both.",
+    plots: Plots::Records(
+        &[
+            RecordPanel {
+                title: "Updates of remote clients",
+                x: (X::Bars, "clients", ""),
+                y: ("word.remote.updates_per_s", Quantity::RequestRate),
+                parts: &[],
+                shows: every,
+                series: by_local,
+            },
+            RecordPanel {
+                title: "Time of an update of the CPUs",
+                x: (X::Bars, "clients", ""),
+                y: ("word.local.each_ns", Quantity::Latency),
+                parts: &[],
+                shows: every,
+                series: by_local,
+            },
+        ],
+        Some(updates),
+    ),
+};
+
 const fn panel(
     title: &'static str,
     x: (X, &'static str, &'static str),
@@ -180,11 +215,11 @@ fn every(_: &Record) -> bool {
     true
 }
 
-fn op(record: &Record) -> String {
+pub(super) fn op(record: &Record) -> String {
     word(record, "op").to_uppercase()
 }
 
-fn by_memory(record: &Record) -> String {
+pub(super) fn by_memory(record: &Record) -> String {
     match word(record, "numa_memory") {
         "other" => format!("{}, memory on the other node", op(record)),
         "nic" => format!("{}, memory on the NIC's node", op(record)),
@@ -228,8 +263,10 @@ fn with_bound_load(record: &Record) -> bool {
 }
 
 fn by_mtu(record: &Record) -> String {
-    let mtu = parameter(record, "path_mtu_bytes").max(parameter(record, "link_mtu_bytes"));
-    format!("{}, MTU {mtu}", op(record))
+    match parameter(record, "path_mtu_bytes").max(parameter(record, "link_mtu_bytes")) {
+        0 => op(record),
+        mtu => format!("{}, MTU {mtu}", op(record)),
+    }
 }
 
 fn share_of_writes(record: &Record) -> f64 {
@@ -278,62 +315,12 @@ fn over_sizes(record: &Record) -> bool {
     word(record, "ddio").is_empty() && record.params.get("flush").is_none()
 }
 
-/// The mean latency of each client's queue pair, and how far they are apart.
-fn by_queue_pair(records: &[&Record]) -> Table {
-    let rows = records.iter().filter_map(|record| {
-        let means = record.of_requesters(MEAN.0);
-        let least = means.iter().copied().min_by(f64::total_cmp)?;
-        let most = means.iter().copied().max_by(f64::total_cmp)?;
-        let of = |part: &[f64]| match part.len() {
-            0 => "–".to_owned(),
-            n => format::time(part.iter().sum::<f64>() / n as f64),
-        };
-        let (first, rest) = means.split_at(means.len().min(7));
-        Some(vec![
-            record.device.to_string(),
-            by_memory(record),
-            means.len().to_string(),
-            of(first),
-            of(rest),
-            format::time(least),
-            format::time(most),
-        ])
-    });
-    Table {
-        columns: vec![
-            "Device",
-            "Operation",
-            "Queue pairs",
-            "First seven",
-            "Others",
-            "Fastest",
-            "Slowest",
-        ],
-        rows: rows.collect(),
+pub(super) fn by_local(record: &Record) -> String {
+    match word(record, "local") {
+        "none" => "no local updates",
+        "cpu" => "atomic instructions",
+        "loopback" => "loopback",
+        _ => "loads and stores",
     }
-}
-
-/// Rates with and without each change.
-fn remedies(records: &[&Record]) -> Table {
-    let rows = records.iter().filter_map(|record| {
-        let rate = record.metric(RATE.0)?;
-        let change = match () {
-            () if parameter(record, "workers") > 0 => "without DDIO, one worker",
-            () if record.params.get("flush").is_some() => "flushed",
-            () if !word(record, "ddio").is_empty() => "without DDIO",
-            () if parameter(record, "link_mtu_bytes") > 0 => "larger MTU",
-            () => "–",
-        };
-        Some(vec![
-            record.device.to_string(),
-            op(record),
-            format::size(parameter(record, "size_bytes")),
-            change.to_owned(),
-            format::rate(rate),
-        ])
-    });
-    Table {
-        columns: vec!["Device", "Operation", "Payload", "Change", "Rate"],
-        rows: rows.collect(),
-    }
+    .to_owned()
 }

@@ -94,9 +94,8 @@ fn contention(records: &[&Record]) -> Option<String> {
     };
     let (read, write) = (of("read")?, of("write")?);
     Some(format!(
-        "{workers} worker{} on the accessible words leave{} {} of the rate of READs of 8 B, and {} of the rate of WRITEs.",
+        "with {workers} worker{} on the accessible words READs of 8 B have {} of their rate, and WRITEs {}.",
         if workers == 1 { "" } else { "s" },
-        if workers == 1 { "s" } else { "" },
         format::percent(100.0 * read),
         format::percent(100.0 * write)
     ))
@@ -124,7 +123,8 @@ fn store(records: &[&Record]) -> Option<String> {
         .find(|node| rate(node, None).is_some())?;
     let alone = rate(near, None)?;
     let others = [
-        (near, Some(""), "under a load on any node"),
+        ("nic", Some(""), "under a load on any node"),
+        ("", Some(""), "under a load"),
         ("nic", Some("nic"), "under a load on the server's node"),
         ("other", None, "with server and values on the other node"),
     ];

@@ -3,6 +3,7 @@
 mod figures;
 mod findings;
 mod plan;
+mod tables;
 
 use adverb_report::Quantity;
 

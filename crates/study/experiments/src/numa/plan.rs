@@ -2,15 +2,15 @@
 
 use adverb_patterns::store::Store;
 use adverb_patterns::{
-    CLIENT_SPIN, Job, LoopKind, LoopNodes, OneSidedLoop, Opcode, Schedule, SlotLayout,
-    WORKER_THINK, independent,
+    CLIENT_SPIN, Job, LocalUpdates, LoopKind, LoopNodes, OneSidedLoop, Opcode, Schedule,
+    SharedWord, SlotLayout, WORKER_THINK, independent,
 };
 use adverb_units::{Bytes, Span};
-use adverb_verbs::{CpuLoad, NodeChoice, NumaPlacement, PathMtu, Probability};
+use adverb_verbs::{CpuLoad, NodeChoice, NumaPlacement, PathMtu, PathOptions, Probability};
 use adverb_workload::HardwareChanges;
 use adverb_workload::pattern::{Limits, Load};
 
-use super::figures::{CLOSED, INDEPENDENT, LARGE, OPEN, REMEDIES, SLOTS, STORE, WORKERS};
+use super::figures::{CLOSED, INDEPENDENT, LARGE, OPEN, REMEDIES, SLOTS, STORE, SYNC, WORKERS};
 use crate::Profile;
 use crate::programs::{Abilities, Point, add};
 
@@ -60,6 +60,7 @@ pub(super) fn plan(profile: Profile, abilities: Abilities) -> Vec<Point> {
         draft.workers();
         draft.remedies();
         draft.store();
+        draft.sync();
     }
     draft.points
 }
@@ -192,7 +193,11 @@ impl Draft {
 
     /// Figures 5a and 5b, Section V-D: workers on the accessible words.
     fn workers(&mut self) {
-        let cpus = self.abilities.cpus;
+        // On soft the client is one of the cores that meet in the line.
+        let cpus = match self.abilities.is_virtual {
+            true => self.abilities.cpus,
+            false => self.abilities.cpus.saturating_sub(1).max(1),
+        };
         let counts: Vec<u32> = WORKERS_OF.into_iter().filter(|n| *n <= cpus).collect();
         for workers in counts {
             for memory in self.nodes() {
@@ -332,24 +337,51 @@ impl Draft {
         }
     }
 
+    /// One word that NICs and CPUs update.
+    fn sync(&mut self) {
+        let (clients, threads) = match self.abilities.is_virtual {
+            true => (8, 4),
+            false => (1, 1),
+        };
+        for local in LocalUpdates::ALL {
+            let program = SharedWord {
+                local,
+                threads,
+                clients,
+                outstanding: 1,
+                path: PathOptions::default(),
+            };
+            let new = Point {
+                program: "sync",
+                params: program.parameters(),
+                job: Job::Pattern(program.pattern(), self.schedule()),
+                figures: vec![SYNC.id],
+            };
+            add(&mut self.points, new);
+        }
+    }
+
     fn add(&mut self, program: &OneSidedLoop, figure: &'static str) {
+        let (name, params) = program.parameters();
+        let new = Point {
+            program: name,
+            params,
+            job: Job::Pattern(program.pattern(), self.schedule()),
+            figures: vec![figure],
+        };
+        add(&mut self.points, new);
+    }
+
+    fn schedule(&self) -> Schedule {
         let measured = match (self.abilities.is_virtual, self.profile) {
             (true, _) => Span::from_ms(1),
             (_, Profile::Quick) => Span::from_ms(200),
             (_, Profile::Full | Profile::Paper) => Span::from_secs(2),
         };
-        let schedule = Schedule {
+        Schedule {
             warm_up: measured / 2,
             measured,
-        };
-        let (name, params) = program.parameters();
-        let new = Point {
-            program: name,
-            params,
-            job: Job::Pattern(program.pattern(), schedule),
-            figures: vec![figure],
-        };
-        add(&mut self.points, new);
+        }
     }
 }
 
@@ -360,65 +392,4 @@ fn load(threads: u32, bytes: u64, node: NodeChoice) -> Option<CpuLoad> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-    use crate::numa::STUDY;
-
-    const MODEL: Abilities = Abilities {
-        queue_pairs: true,
-        sockets: true,
-        delay: true,
-        is_virtual: true,
-        other_node: true,
-        cpus: 24,
-        switches: 2,
-    };
-
-    fn shown(points: &[Point]) -> BTreeSet<&'static str> {
-        points
-            .iter()
-            .flat_map(|point| point.figures.clone())
-            .collect()
-    }
-
-    #[test]
-    fn a_model_fills_all_figures_and_measures_each_cell_once() {
-        let points = plan(Profile::Full, MODEL);
-        let all: BTreeSet<&str> = STUDY.figures.iter().map(|figure| figure.id).collect();
-        assert_eq!(shown(&points), all);
-        for (place, point) in points.iter().enumerate() {
-            let same = |other: &Point| {
-                other.job == point.job
-                    || other.params == point.params
-                        && other.program == point.program
-                        && other.job.path() == point.job.path()
-            };
-            assert!(!points[..place].iter().any(same), "{}", point.params);
-        }
-    }
-
-    #[test]
-    fn a_machine_with_one_node_gets_no_cells_about_nodes() {
-        let soft = Abilities {
-            is_virtual: false,
-            sockets: false,
-            other_node: false,
-            cpus: 2,
-            ..MODEL
-        };
-        let points = plan(Profile::Quick, soft);
-        let names_node = |point: &Point| {
-            let params = point.params.as_object().unwrap();
-            params.keys().any(|name| name.starts_with("numa_"))
-        };
-        assert!(!points.iter().any(names_node));
-        assert!(shown(&points).contains(WORKERS.id));
-        assert!(
-            points
-                .iter()
-                .all(|point| point.params["clients"].as_u64() <= Some(2))
-        );
-    }
-}
+mod tests;
