@@ -104,10 +104,11 @@ pub(crate) fn run(args: &PlacementArgs) -> anyhow::Result<()> {
 /// Says that the program has ended, which is the regular end of `--watch`.
 fn say_ended(args: &PlacementArgs) -> anyhow::Result<()> {
     let text = format!("process {} has ended", args.pid);
-    match args.watch {
-        Some(_) => Ok(terminal::say(&text)),
-        None => anyhow::bail!(text),
+    if args.watch.is_none() {
+        anyhow::bail!(text);
     }
+    terminal::say(&text);
+    Ok(())
 }
 
 /// Says that a machine with one node has nothing to choose.

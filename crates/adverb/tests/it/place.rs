@@ -149,3 +149,25 @@ fn a_watched_program_is_examined_until_it_ends() {
     let ended = end_of(watching);
     assert_eq!(ended.code, Some(0), "{}", ended.talk);
 }
+
+#[test]
+fn an_unchanged_evaluation_is_one_line() {
+    let place = Place::new();
+    machine(&place, STORE);
+    let mut watching = place.spawn("place 7 --root copy --nic-node 0 --watch 10ms");
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let same = |line: &Result<String, _>| line.as_ref().unwrap() == "The same as before.";
+    assert!(lines.next().unwrap().unwrap().starts_with("process 7 (kv)"));
+    assert!(lines.any(|line| same(&line)));
+    assert!(same(&lines.next().unwrap()));
+    let moved = STORE.replace("N1=16384", "N0=16384");
+    // Nobody may read half of it.
+    fs::write(place.path("moved"), moved).unwrap();
+    fs::rename(place.path("moved"), place.path("copy/proc/7/numa_maps")).unwrap();
+    assert!(lines.any(|line| line.unwrap().contains(" 0    64.0 MiB")));
+    fs::write(place.path("copy/proc/7/stat"), "7 (kv) Z 1").unwrap();
+    lines.for_each(drop);
+    let ended = end_of(watching);
+    assert_eq!(ended.code, Some(0), "{}", ended.talk);
+    assert!(ended.talk.contains("process 7 has ended"), "{}", ended.talk);
+}
