@@ -46,6 +46,18 @@ struct Actor {
     body: Option<Body>,
 }
 
+/// Why no more events are handled for now.
+enum Stop {
+    /// A role resumes.
+    Role(RoleNumber, Wake),
+    /// The queue is empty.
+    Empty,
+    /// The next entry is after this time.
+    Time(Time),
+    /// The number of entries is reached.
+    Count,
+}
+
 /// A world and its roles.
 pub struct Simulation<W: World> {
     shared: Rc<Shared<W>>,
@@ -97,54 +109,64 @@ impl<W: World + 'static> Simulation<W> {
     /// Runs until all work is done, no event is left, a role panics, or `budget` is used up.
     pub fn run(&mut self, budget: &Budget) -> Outcome {
         let start = Instant::now();
-        let first = self.shared.with(|_, scheduler| scheduler.handled());
-        let mut left = budget.events.unwrap_or(u64::MAX);
-        let mut until_check = ENTRIES_PER_CHECK;
+        let first = self.handled();
+        let last = first.saturating_add(budget.events.unwrap_or(u64::MAX));
+        let mut check = first + ENTRIES_PER_CHECK;
         while self.working > 0 {
-            let Some(next) = self.shared.with(|_, scheduler| scheduler.next()) else {
-                return Outcome::Deadlock(self.waiting());
-            };
-            if let Some(until) = budget.until.filter(|until| next > *until) {
-                return self.exhausted(Resource::VirtualTime(until));
-            }
-            if left == 0 {
-                let all = self.shared.with(|_, scheduler| scheduler.handled()) - first;
-                return self.exhausted(Resource::Events(all));
-            }
-            left -= 1;
-            until_check -= 1;
-            if until_check == 0 {
-                until_check = ENTRIES_PER_CHECK;
-                let used = Span::from(start.elapsed());
-                if budget.real.is_some_and(|real| used > real) {
-                    return self.exhausted(Resource::RealTime(used));
+            match self.handle_events(budget.until, last.min(check)) {
+                Stop::Role(role, why) => {
+                    if let Err(outcome) = self.resume(role, why) {
+                        return outcome;
+                    }
                 }
-            }
-            if let Err(outcome) = self.step() {
-                return outcome;
+                Stop::Empty => return Outcome::Deadlock(self.waiting()),
+                Stop::Time(until) => return self.exhausted(Resource::VirtualTime(until)),
+                Stop::Count => {
+                    let all = self.handled();
+                    if all >= last {
+                        return self.exhausted(Resource::Events(all - first));
+                    }
+                    check = all + ENTRIES_PER_CHECK;
+                    let used = Span::from(start.elapsed());
+                    if budget.real.is_some_and(|real| used > real) {
+                        return self.exhausted(Resource::RealTime(used));
+                    }
+                }
             }
         }
         Outcome::Finished
     }
 
-    #[inline]
-    fn step(&mut self) -> Result<(), Outcome> {
-        let due = self.shared.with(|world, scheduler| match scheduler.take() {
-            Some(Item::Event(event)) => {
-                world.handle(event, scheduler);
-                None
+    /// Handles events until a role is due, or until one of the limits: a time, and a number of all entries so far.
+    fn handle_events(&self, until: Option<Time>, last: u64) -> Stop {
+        self.shared.with(|world, scheduler| {
+            loop {
+                let Some(next) = scheduler.next() else {
+                    return Stop::Empty;
+                };
+                if let Some(until) = until.filter(|until| next > *until) {
+                    return Stop::Time(until);
+                }
+                if scheduler.handled() >= last {
+                    return Stop::Count;
+                }
+                let due = match scheduler.take() {
+                    Some(Item::Event(event)) => {
+                        world.handle(event, scheduler);
+                        None
+                    }
+                    Some(Item::Resume(role)) => Some((role, scheduler.why(role))),
+                    Some(Item::Timer(role)) => {
+                        scheduler.timer(role).then_some((role, Wake::Deadline))
+                    }
+                    None => None,
+                };
+                if let Some((role, why)) = due {
+                    scheduler.enter(role);
+                    return Stop::Role(role, why);
+                }
             }
-            Some(Item::Resume(role)) => Some((role, scheduler.why(role))),
-            Some(Item::Timer(role)) => scheduler.timer(role).then_some((role, Wake::Deadline)),
-            None => None,
-        });
-        match due {
-            Some((role, why)) => {
-                self.shared.with(|_, scheduler| scheduler.enter(role));
-                self.resume(role, why)
-            }
-            None => Ok(()),
-        }
+        })
     }
 
     /// Switches to a role's coroutine until it waits, returns or panics.
