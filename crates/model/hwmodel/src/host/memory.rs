@@ -90,17 +90,18 @@ impl Memory {
                 limit: 1 << INDEX_BITS,
             });
         }
-        let mut bytes = Vec::new();
         let size = usize::try_from(length).unwrap_or(usize::MAX);
-        bytes
+        let is_too_long = |_| RegisterError::Memory {
+            length: Bytes::new(length),
+            place: "this process, which holds the model's memory".into(),
+            source: std::io::ErrorKind::OutOfMemory.into(),
+            remedy: "use smaller buffers or fewer machines".into(),
+        };
+        // `vec!` gets zeroed pages from the system, which cost nothing until they are written, but it cannot fail.
+        Vec::<u8>::new()
             .try_reserve_exact(size)
-            .map_err(|_| RegisterError::Memory {
-                length: Bytes::new(length),
-                place: "this process, which holds the model's memory".into(),
-                source: std::io::ErrorKind::OutOfMemory.into(),
-                remedy: "use smaller buffers or fewer machines".into(),
-            })?;
-        bytes.resize(size, 0);
+            .map_err(is_too_long)?;
+        let bytes = vec![0; size];
         self.generation = self.generation % 0x7fff + 1;
         let region = Region {
             key: self.generation << INDEX_BITS | index,
@@ -181,7 +182,7 @@ impl Memory {
 
     /// Returns the pages of a range that is not empty.
     #[inline]
-    pub(crate) fn pages(&self, range: Range) -> std::ops::RangeInclusive<u32> {
+    pub(crate) fn pages(&self, range: Range) -> std::ops::Range<u32> {
         let first = self.regions[range.region as usize]
             .as_ref()
             .map_or(0, |region| region.first_page);
@@ -190,7 +191,7 @@ impl Memory {
             offset if offset < self.page => first,
             offset => first + (offset / self.page) as u32,
         };
-        page(range.offset)..=page(range.offset + range.length - 1)
+        page(range.offset)..page(range.offset + range.length - 1) + 1
     }
 
     /// Returns the bytes of a range, unless its region was deregistered.
@@ -202,14 +203,19 @@ impl Memory {
             .get_mut(range.offset..range.offset + range.length)
     }
 
-    /// Appends `length` bytes at `addr` to `buffer` without checking a key. If no region contains them,
-    /// appends nothing.
-    pub(crate) fn append(&self, addr: u64, length: u64, buffer: &mut Vec<u8>) {
+    /// Appends the bytes of an element to `buffer` without checking its key. If no region contains them, appends
+    /// nothing.
+    pub(crate) fn append(&self, sge: LocalSge, buffer: &mut Vec<u8>) {
+        let (addr, length) = (sge.addr, u64::from(sge.length));
         let holds = |region: &&Region| {
             let offset = addr.wrapping_sub(region.addr);
             offset <= region.bytes.len() as u64 && length <= region.bytes.len() as u64 - offset
         };
-        if let Some(region) = self.regions.iter().flatten().find(holds) {
+        // Regions are disjoint; usually the key is the right one.
+        let index = sge.key & ((1 << INDEX_BITS) - 1);
+        let by_key = self.regions.get(index as usize).and_then(Option::as_ref);
+        let mut all = self.regions.iter().flatten();
+        if let Some(region) = by_key.filter(holds).or_else(|| all.find(holds)) {
             let offset = (addr - region.addr) as usize;
             buffer.extend_from_slice(&region.bytes[offset..offset + length as usize]);
         }

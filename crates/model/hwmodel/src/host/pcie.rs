@@ -151,7 +151,7 @@ impl Pcie {
     /// The NIC decides at `at` to write `bytes` to memory `delay` later; returns when they are visible.
     pub(crate) fn write(&mut self, at: Time, delay: Span, bytes: u64) -> Time {
         self.traffic.write_lines += bytes.div_ceil(LINE);
-        let wire = bytes + bytes.div_ceil(self.max_payload) * self.overhead.request;
+        let wire = self.write_bytes(bytes);
         let debt = std::mem::take(&mut self.up_debt);
         let span = self.byte.of(wire) + debt;
         let goes = self.up.begin(at, span) + delay;
@@ -164,8 +164,18 @@ impl Pcie {
 
     /// Returns the time until a write of `bytes` is visible, on an idle link.
     pub(crate) fn write_time(&self, bytes: u64) -> Span {
-        let wire = bytes + bytes.div_ceil(self.max_payload) * self.overhead.request;
-        self.byte.of(wire) + self.one_way
+        self.byte.of(self.write_bytes(bytes)) + self.one_way
+    }
+
+    /// Returns the size of a write of `bytes` on the link.
+    #[inline]
+    fn write_bytes(&self, bytes: u64) -> u64 {
+        let tlps = match bytes {
+            // The usual case, without a division.
+            1.. if bytes <= self.max_payload => 1,
+            _ => bytes.div_ceil(self.max_payload),
+        };
+        bytes + tlps * self.overhead.request
     }
 
     /// Delays further writes: memory accepts the last one only at `until`, and writes keep their order.

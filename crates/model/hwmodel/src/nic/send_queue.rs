@@ -104,13 +104,20 @@ impl SendQueue {
         self.wqes.push_back(wqe);
     }
 
-    /// Removes the first WQE if it has ended; returns it with the number of the one after it.
+    /// Returns the first WQE if it has ended, with the number of the one after it.
     #[inline]
-    pub(crate) fn take_ended(&mut self) -> Option<(Wqe, WcStatus, u64)> {
-        let status = self.wqes.front()?.status?;
-        let wqe = self.wqes.pop_front()?;
+    pub(crate) fn first_ended(&mut self) -> Option<(&mut Wqe, WcStatus, u64)> {
+        let next = self.first + 1;
+        let wqe = self.wqes.front_mut()?;
+        let status = wqe.status?;
+        Some((wqe, status, next))
+    }
+
+    /// Removes the first WQE, which has ended.
+    #[inline]
+    pub(crate) fn remove_ended(&mut self) {
+        self.wqes.pop_front();
         self.first += 1;
-        Some((wqe, status, self.first))
     }
 
     /// Frees the entries of WQEs before `before`, whose completion the program has polled.

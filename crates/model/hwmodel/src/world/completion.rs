@@ -51,10 +51,10 @@ impl Fabric {
     pub(crate) fn retire(&mut self, index: QpIndex, events: &mut EventQueue) {
         loop {
             let qp = &mut self.qps[index];
-            let Some((wqe, status, next)) = qp.sq.take_ended() else {
+            let Some((wqe, status, next)) = qp.sq.first_ended() else {
                 return;
             };
-            if let Some(buffer) = wqe.inline {
+            if let Some(buffer) = wqe.inline.take() {
                 self.messages.keep(buffer);
             }
             let is_reported = !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED);
@@ -74,6 +74,7 @@ impl Fabric {
                 inline: 0,
             });
             let (cq, qp_type) = (qp.send_cq, qp.qp_type);
+            qp.sq.remove_ended();
             if let Some(entry) = entry {
                 self.complete(cq, entry, false, events);
             }

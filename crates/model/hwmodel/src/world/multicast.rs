@@ -87,14 +87,13 @@ impl Fabric {
         let mut machines: Vec<MachineId> = members.iter().map(|(machine, _)| *machine).collect();
         machines.sort_unstable();
         machines.dedup();
+        let port = self.qps[from.index].port;
         let credits = machines.iter();
-        let credits = credits.map(|there| self.credit_for(message, (from, *there), now));
+        let credits = credits.map(|there| self.credit(message, (*there, port), now));
         let credit = credits.max().unwrap_or(now);
-        let passage = self.travel(message, (from, here), now, (credit, leaves));
-        let (port, whole) = (
-            self.qps[from.index].port as usize,
-            passage.left - passage.begin,
-        );
+        let to_port = (from.index, [here; 2]);
+        let (passage, _) = self.travel(message, to_port, (credit, leaves), events);
+        let (port, whole) = (port as usize, passage.left - passage.begin);
         for there in machines {
             let way = match there == here {
                 true => Span::ZERO,

@@ -198,7 +198,7 @@ impl Fabric {
         let mut buffer = self.messages.buffer();
         let memory = &mut self.machines[machine].memory;
         for sge in request.sges {
-            memory.append(sge.addr(), sge.length().into(), &mut buffer);
+            memory.append(local_sge(sge), &mut buffer);
         }
         Some(buffer)
     }

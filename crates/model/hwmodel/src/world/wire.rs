@@ -3,7 +3,7 @@
 use adverb_units::{Span, Time};
 use adverb_verbs::{LinkLayer, Operation, QpType, Qpn};
 
-use crate::ids::{MachineId, QpIndex, QpRef, Table};
+use crate::ids::{MachineId, QpIndex, QpRef};
 use crate::machine::Machine;
 use crate::machine::stages::{connecting_span, receiving_span};
 use crate::nic::port::{Leaves, Target, TransitTimes};
@@ -109,65 +109,76 @@ impl Fabric {
             Direction::Request | Direction::Connect | Direction::Disconnect(_) => (m.from, m.to),
             Direction::Answer(_) | Direction::Connected => (m.to, m.from),
         };
-        let now = events.now();
-        let peer = self.qps.get(to.index).map(|peer| peer.machine);
-        let there = peer.unwrap_or(self.qps[from.index].machine);
-        let credit = self.credit_for(message, (from, there), now);
-        let mut passage = self.travel(message, (from, there), now, (credit, leaves));
-        let size = self.size_of(message, from);
-        self.cross_path(message, (from.index, there), &size, &mut passage);
+        let sender = &self.qps[from.index];
+        // The queue pair that determines its order and port: the sender, or for messages of a DC target the initiator that
+        // it answers.
+        let (source, port) = match sender.qp_type {
+            QpType::Dct => (m.from.index, self.qps[m.from.index].port),
+            _ => (from.index, sender.port),
+        };
+        let here = sender.machine;
+        let peer = self.qps.get(to.index);
+        let there = peer.map_or(here, |peer| peer.machine);
+        let credit = self.credit(message, (there, port), events.now());
+        let ends = [here, there];
+        let (mut passage, size) = self.travel(message, (source, ends), (credit, leaves), events);
+        if self.machines[here].path.is_some() {
+            self.cross_path(message, (from.index, there), &size, &mut passage);
+        }
         events.schedule(passage.last, Event::Arrive { message });
         if is_request {
             self.departed(from, seq, passage.left, events);
         }
     }
 
-    /// Returns the size of a message that `from` sends.
-    pub(super) fn size_of(&mut self, message: u32, from: QpRef) -> Size {
-        let m = self.messages.get(message);
-        let qp = &self.qps[ordering_qp(&self.qps, m, from)];
-        let link = self.machines[self.qps[from.index].machine]
-            .preset
-            .link_layer;
-        Size::of(m, qp, link)
-    }
-
-    /// Returns when a message may leave for machine `there`.
-    pub(super) fn credit_for(
+    /// Returns when a message may leave for a port of machine `there`: its sender waits for credits while more is in
+    /// flight to the NIC there, or to its switch port, than a receive buffer holds.
+    #[inline]
+    pub(super) fn credit(
         &mut self,
         message: u32,
-        (from, there): (QpRef, MachineId),
+        (there, port): (MachineId, u32),
         now: Time,
     ) -> Time {
         let m = self.messages.get(message);
-        let port = self.qps[ordering_qp(&self.qps, m, from)].port as usize;
-        credit(&mut self.machines[there], port, m, &self.qps, now)
+        let there = &mut self.machines[there];
+        let span = match m.direction {
+            Direction::Request => {
+                let to = self.qps.get(m.to.index);
+                let inline = to.map_or(0, |qp| qp.rq.inline(m.operation, m.length));
+                receiving_span(there, m.operation, m.length - inline)
+            }
+            Direction::Answer(_) => there.nic.times.response,
+            _ => connecting_span(there),
+        };
+        let nic = &mut there.nic;
+        let link = nic.inbound[port as usize].free();
+        let promised = nic.promised.begin(now, span).max(nic.rx.free()).max(link);
+        now + (promised - now).saturating_sub(there.link.backlog)
     }
 
-    /// Sends a message that may leave at `credit` on its way to machine `there`; if that is the sender's own, no
-    /// further than to its port.
+    /// Sends a message that may leave at `credit` on its way from machine `here` to machine `there`; if that is the same,
+    /// no further than to its port. Queue pair `source` determines its order and port.
+    #[inline]
     pub(super) fn travel(
         &mut self,
         message: u32,
-        (from, there): (QpRef, MachineId),
-        now: Time,
+        (source, [here, there]): (QpIndex, [MachineId; 2]),
         (credit, leaves): (Time, Leaves),
-    ) -> TransitTimes {
+        events: &EventQueue,
+    ) -> (TransitTimes, Size) {
         let m = self.messages.get(message);
-        let here = self.qps[from.index].machine;
-        let source = ordering_qp(&self.qps, m, from);
-        let port = self.qps[source].port as usize;
         let qp = &mut self.qps[source];
         let machine = &mut self.machines[here];
+        let port = qp.port as usize;
         let size = Size::of(m, qp, machine.preset.link_layer);
         let whole = machine.link.byte.of(size.wire);
-        let port = port % machine.nic.ports.len();
         let order = match m.direction {
             Direction::Request | Direction::Connect | Direction::Disconnect(_) => qp.last_request(),
             Direction::Answer(_) | Direction::Connected => qp.last_answer(),
         };
         let port_turn = machine.nic.ports[port].begin(credit, whole);
-        let turn = port_turn + (leaves.idle - now);
+        let turn = port_turn + (leaves.idle - events.now());
         // A queue pair's messages keep their order.
         let begin = turn.max(leaves.ready).max(order.left);
         machine.nic.counts.sent_messages += 1;
@@ -181,7 +192,7 @@ impl Fabric {
             first: begin + tail,
             last: left,
         };
-        if there == machine.index {
+        if there == here {
             (order.begin, order.left) = (begin, left);
         } else {
             let way = switched(&mut self.machines[there], port, port_turn, whole);
@@ -192,7 +203,7 @@ impl Fabric {
         m.first = passage.first;
         let trace = &mut self.machines[here].trace;
         passage.note(trace, (begin, begin + tail), (size.head, size.wire));
-        passage
+        (passage, size)
     }
 
     pub(super) fn arrive(&mut self, message: u32, events: &mut EventQueue) {
@@ -237,42 +248,6 @@ impl Size {
     }
 }
 
-/// The queue pair that determines a message's order and port: the sender, or for messages of a DC target
-/// the initiator that it answers.
-#[inline]
-fn ordering_qp(qps: &Table<QpIndex, Qp>, message: &Message, from: QpRef) -> QpIndex {
-    match qps[from.index].qp_type {
-        QpType::Dct => message.from.index,
-        _ => from.index,
-    }
-}
-
-/// When a message may leave for a port of machine `there`: its sender waits for credits while more is in
-/// flight to the NIC there, or to its switch port, than a receive buffer holds.
-#[inline]
-fn credit(
-    there: &mut Machine,
-    port: usize,
-    message: &Message,
-    qps: &Table<QpIndex, Qp>,
-    now: Time,
-) -> Time {
-    let (operation, length) = (message.operation, message.length);
-    let span = match message.direction {
-        Direction::Request => {
-            let to = qps.get(message.to.index);
-            let inline = to.map_or(0, |qp| qp.rq.inline(operation, length));
-            receiving_span(there, operation, length - inline)
-        }
-        Direction::Answer(_) => there.nic.times.response,
-        _ => connecting_span(there),
-    };
-    let nic = &mut there.nic;
-    let link = nic.inbound[port % nic.inbound.len()].free();
-    let promised = nic.promised.begin(now, span).max(nic.rx.free()).max(link);
-    now + (promised - now).saturating_sub(there.link.backlog)
-}
-
 /// The delay of a message that leaves at `at`, with transmission time `whole`, over cables and switches to a
 /// port of machine `there`. The last switch sends the messages for a port one after another.
 #[inline]
@@ -283,6 +258,5 @@ pub(super) fn switched(there: &mut Machine, port: usize, at: Time, whole: Span) 
     if switches == 0 {
         return way;
     }
-    let ports = there.nic.inbound.len();
-    way + (there.nic.inbound[port % ports].begin(at, whole) - at)
+    way + (there.nic.inbound[port].begin(at, whole) - at)
 }
