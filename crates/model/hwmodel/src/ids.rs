@@ -115,6 +115,15 @@ impl<I: Index, T> Table<I, T> {
         self.items.get_mut(index.place())
     }
 
+    /// Returns two items.
+    ///
+    /// # Panics
+    /// If they are the same, or do not exist.
+    pub(crate) fn two(&mut self, one: I, other: I) -> [&mut T; 2] {
+        let items = self.items.get_disjoint_mut([one.place(), other.place()]);
+        items.expect("two items of the table")
+    }
+
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, T> {
         self.items.iter()
     }

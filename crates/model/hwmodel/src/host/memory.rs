@@ -5,6 +5,7 @@ use adverb_units::Bytes;
 use adverb_verbs::{AccessFlags, RegisterError};
 use smallvec::SmallVec;
 
+use crate::host::pages::Pages;
 use crate::ids::MachineId;
 
 /// Bits of a key that are the region's index; the others change with each registration.
@@ -15,7 +16,7 @@ const PAGE: u64 = 4096;
 pub(crate) struct Region {
     pub(crate) key: u32,
     pub(crate) addr: u64,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Pages,
     access: AccessFlags,
     pd: u32,
     /// Number of its first page among all pages that were ever registered.
@@ -65,6 +66,14 @@ pub(crate) struct Range {
     pub(crate) length: usize,
 }
 
+impl Range {
+    /// Whether two ranges of a machine's memory have bytes in common.
+    pub(crate) fn overlaps(self, other: Range) -> bool {
+        let (end, other_end) = (self.offset + self.length, other.offset + other.length);
+        self.region == other.region && self.offset < other_end && other.offset < end
+    }
+}
+
 impl Memory {
     pub(crate) fn new(machine: MachineId, page: u64) -> Self {
         Memory {
@@ -97,11 +106,11 @@ impl Memory {
             source: std::io::ErrorKind::OutOfMemory.into(),
             remedy: "use smaller buffers or fewer machines".into(),
         };
-        // `vec!` gets zeroed pages from the system, which cost nothing until they are written, but it cannot fail.
+        // The pages themselves cannot be refused.
         Vec::<u8>::new()
             .try_reserve_exact(size)
             .map_err(is_too_long)?;
-        let bytes = vec![0; size];
+        let bytes = Pages::new(size);
         self.generation = self.generation % 0x7fff + 1;
         let region = Region {
             key: self.generation << INDEX_BITS | index,
@@ -196,11 +205,16 @@ impl Memory {
 
     /// Returns the bytes of a range, unless its region was deregistered.
     #[inline]
-    pub(crate) fn bytes(&mut self, range: Range) -> Option<&mut [u8]> {
+    pub(crate) fn bytes(&self, range: Range) -> Option<&[u8]> {
+        let region = self.regions[range.region as usize].as_ref()?;
+        region.bytes.get(range.offset, range.length)
+    }
+
+    /// As [`Memory::bytes`], to change them.
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self, range: Range) -> Option<&mut [u8]> {
         let region = self.regions[range.region as usize].as_mut()?;
-        region
-            .bytes
-            .get_mut(range.offset..range.offset + range.length)
+        region.bytes.get_mut(range.offset, range.length)
     }
 
     /// Appends the bytes of an element to `buffer` without checking its key. If no region contains them, appends
@@ -217,7 +231,8 @@ impl Memory {
         let mut all = self.regions.iter().flatten();
         if let Some(region) = by_key.filter(holds).or_else(|| all.find(holds)) {
             let offset = (addr - region.addr) as usize;
-            buffer.extend_from_slice(&region.bytes[offset..offset + length as usize]);
+            let bytes = region.bytes.get(offset, length as usize);
+            buffer.extend_from_slice(bytes.unwrap_or_default());
         }
     }
 

@@ -10,6 +10,7 @@ pub(crate) mod interconnect;
 pub(crate) mod iommu;
 pub(crate) mod llc;
 pub(crate) mod memory;
+mod pages;
 pub(crate) mod pcie;
 pub(crate) mod placement;
 pub(crate) mod root;

@@ -3,7 +3,7 @@
 use adverb_units::Bytes;
 use adverb_verbs::{Lkey, MemoryAccessError, MemoryRegion, Rkey, Sge};
 
-use crate::host::memory::Region;
+use crate::host::memory::{Range, Region};
 use crate::ids::MachineId;
 use crate::world::fabric::SharedFabric;
 
@@ -56,10 +56,18 @@ impl ModelMr {
         })
     }
 
-    fn bytes<T>(&self, look: impl FnOnce(&mut [u8]) -> T) -> T {
+    fn range(&self, offset: usize, length: usize) -> Range {
+        Range {
+            region: self.index,
+            offset,
+            length,
+        }
+    }
+
+    fn look<T>(&self, range: Range, look: impl FnOnce(&[u8]) -> T) -> T {
         self.world.with(|fabric, _| {
-            let memory = &mut fabric.machines[self.machine].memory;
-            look(&mut memory.region(self.index).bytes)
+            let memory = &fabric.machines[self.machine].memory;
+            look(memory.bytes(range).expect("a region has its bytes"))
         })
     }
 
@@ -79,6 +87,7 @@ impl ModelMr {
 impl Drop for ModelMr {
     fn drop(&mut self) {
         self.world.with(|fabric, events| {
+            fabric.before_change(self.machine, &[self.range(0, self.length as usize)]);
             let memory = &mut fabric.machines[self.machine].memory;
             memory.deregister(self.index);
             fabric.deregister(self.machine, self.length, events);
@@ -105,19 +114,23 @@ impl MemoryRegion for ModelMr {
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), MemoryAccessError> {
         let first = self.check(offset, into.len() as u64)?;
-        self.bytes(|bytes| into.copy_from_slice(&bytes[first..first + into.len()]));
+        self.look(self.range(first, into.len()), |bytes| {
+            into.copy_from_slice(bytes);
+        });
         Ok(())
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), MemoryAccessError> {
         let first = self.check(offset, from.len() as u64)?;
-        self.bytes(|bytes| bytes[first..first + from.len()].copy_from_slice(from));
+        let range = self.range(first, from.len());
+        self.world
+            .with(|fabric, _| fabric.place(self.machine, &[range], 0, from));
         Ok(())
     }
 
     fn load(&self, offset: u64) -> Result<u8, MemoryAccessError> {
         let place = self.check(offset, 1)?;
-        Ok(self.bytes(|bytes| bytes[place]))
+        Ok(self.look(self.range(place, 1), |bytes| bytes[0]))
     }
 
     #[allow(unsafe_code)]

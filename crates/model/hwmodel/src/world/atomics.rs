@@ -96,9 +96,10 @@ impl Fabric {
         let (to, operation, place) = (m.to, m.operation, m.delivery.place);
         let (machine, port) = (self.qps[to.index].machine, self.qps[to.index].port);
         self.unlock(machine, port, events);
+        self.before_change(machine, place.as_slice());
         let m = self.messages.get(message);
         let memory = &mut self.machines[machine].memory;
-        let bytes = place.and_then(|place| memory.bytes(place));
+        let bytes = place.and_then(|place| memory.bytes_mut(place));
         let Some(word) = bytes.and_then(|bytes| bytes.first_chunk_mut::<8>()) else {
             let now = events.now();
             return self.answer(message, Answer::Nak(WcStatus::RemAccessErr), now, events);

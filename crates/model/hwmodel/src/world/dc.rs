@@ -24,8 +24,10 @@ impl Fabric {
         let Some(qp) = self.alive(at) else {
             return false;
         };
-        let is_idle = qp.sq.is_issuing() || qp.state != QpState::Rts || !qp.may_issue();
-        if qp.qp_type != QpType::Dci || is_idle {
+        if qp.qp_type != QpType::Dci {
+            return true;
+        }
+        if qp.sq.is_issuing() || qp.state != QpState::Rts || !qp.may_issue() {
             return true;
         }
         let (next, state) = (qp.sq.next(), qp.dc.state);
@@ -93,6 +95,7 @@ impl Fabric {
             direction,
             length: 0,
             payload,
+            lent: None,
             skip: 0,
             lost: None,
             solicited: false,

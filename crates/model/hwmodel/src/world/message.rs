@@ -4,7 +4,7 @@ use adverb_units::Time;
 use adverb_verbs::{Gid, Imm, Operation, Psn, Qpn, WcStatus};
 
 use crate::host::memory::Range;
-use crate::ids::QpRef;
+use crate::ids::{Index as _, MachineId, QpRef};
 use crate::nic::receive_queue::Received;
 
 /// The kind of a message, and so its direction.
@@ -40,6 +40,13 @@ pub(crate) struct Lost {
     pub(crate) packets: u64,
 }
 
+/// Memory from which the data of a message were read, and which has not changed since.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lent {
+    pub(crate) machine: MachineId,
+    pub(crate) range: Range,
+}
+
 /// What a message does when it is delivered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delivery {
@@ -61,6 +68,8 @@ pub(crate) struct Message {
     /// Payload bytes of the request, or of the answer.
     pub(crate) length: u64,
     pub(crate) payload: Vec<u8>,
+    /// Where its data are, if not in `payload`.
+    pub(crate) lent: Option<Lent>,
     /// Bytes of the data that have arrived before, and are not sent again.
     pub(crate) skip: u64,
     /// Set on the way over a bad path.
@@ -93,6 +102,8 @@ pub(crate) struct Messages {
     slots: Vec<Option<Message>>,
     free: Vec<u32>,
     buffers: Vec<Vec<u8>>,
+    /// Number of messages that refer to memory, by machine.
+    lent: Vec<u32>,
 }
 
 impl Messages {
@@ -111,6 +122,9 @@ impl Messages {
 
     #[inline]
     pub(crate) fn put(&mut self, message: Message) -> u32 {
+        if let Some(lent) = &message.lent {
+            self.count(lent);
+        }
         if let Some(index) = self.free.pop() {
             self.slots[index as usize] = Some(message);
             return index;
@@ -131,9 +145,55 @@ impl Messages {
         let slot = &mut self.slots[index as usize];
         if let Some(message) = slot {
             let payload = std::mem::take(&mut message.payload);
+            if let Some(lent) = message.lent {
+                self.lent[lent.machine.place()] -= 1;
+            }
             *slot = None;
             self.keep(payload);
             self.free.push(index);
+        }
+    }
+
+    fn count(&mut self, lent: &Lent) {
+        let place = lent.machine.place();
+        if place >= self.lent.len() {
+            self.lent.resize(place + 1, 0);
+        }
+        self.lent[place] += 1;
+    }
+
+    /// Makes a message refer to its data.
+    pub(crate) fn lend(&mut self, index: u32, lent: Lent) {
+        self.count(&lent);
+        self.get(index).lent = Some(lent);
+    }
+
+    /// Removes the data of a message.
+    pub(crate) fn clear(&mut self, index: u32) {
+        let message = self.get(index);
+        message.payload.clear();
+        if let Some(lent) = message.lent.take() {
+            self.lent[lent.machine.place()] -= 1;
+        }
+    }
+
+    /// Whether messages refer to memory of a machine.
+    #[inline]
+    pub(crate) fn refers_to(&self, machine: MachineId) -> bool {
+        self.lent.get(machine.place()).is_some_and(|lent| *lent > 0)
+    }
+
+    /// Gives copies to the messages for whose data `bytes` returns them.
+    pub(crate) fn own<'b>(&mut self, mut bytes: impl FnMut(&Lent) -> Option<&'b [u8]>) {
+        for message in self.slots.iter_mut().flatten() {
+            if let Some(lent) = &message.lent
+                && let Some(bytes) = bytes(lent)
+            {
+                message.payload.clear();
+                message.payload.extend_from_slice(bytes);
+                self.lent[lent.machine.place()] -= 1;
+                message.lent = None;
+            }
         }
     }
 }

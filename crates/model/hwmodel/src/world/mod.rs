@@ -14,6 +14,7 @@ mod long_path;
 pub(crate) mod message;
 mod modify;
 mod multicast;
+mod payload;
 mod post;
 mod requester;
 mod responder;

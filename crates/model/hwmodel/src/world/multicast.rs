@@ -107,6 +107,7 @@ impl Fabric {
                     to: *member,
                     first: passage.first + way,
                     payload,
+                    lent: None,
                     delivery: Delivery::default(),
                     ..*m
                 };

@@ -11,7 +11,8 @@ use crate::nic::retry::Expiry;
 use crate::nic::wqe::WqeLocation;
 use crate::trace::{StepKind, Subject};
 use crate::world::fabric::{Event, EventQueue, Fabric, Path};
-use crate::world::message::{Answer, Delivery, Direction, Message};
+use crate::world::message::{Answer, Delivery, Direction, Lent, Message};
+use crate::world::payload::lend;
 use crate::world::wire::payload as payload_of;
 
 impl Fabric {
@@ -155,8 +156,8 @@ impl Fabric {
         let now = events.now();
         let index = at.index;
         let (machine, pd) = (self.qps[index].machine, self.qps[index].pd);
-        let payload = match self.gather(at, seq, (pd, machine), now) {
-            Ok(payload) => payload,
+        let (payload, lent) = match self.gather(at, seq, (pd, machine), now) {
+            Ok(data) => data,
             Err(status) => {
                 self.end_request(at.index, seq, (status, now), events);
                 return;
@@ -168,7 +169,7 @@ impl Fabric {
         let Some(wqe) = qp.sq.wqe(seq) else { return };
         let operation = wqe.operation;
         let is_inline = wqe.inline.is_some();
-        let length = payload.len() as u64;
+        let length = lent.map_or(payload.len(), |lent| lent.range.length) as u64;
         let gathered = if is_inline { 0 } else { length };
         let (lines, skip) = (wqe.lines, wqe.arrived);
         let solicited = wqe.flags.contains(SendFlags::SOLICITED);
@@ -204,6 +205,7 @@ impl Fabric {
             direction: Direction::Request,
             length,
             payload,
+            lent,
             skip,
             lost: None,
             solicited,
@@ -222,20 +224,20 @@ impl Fabric {
         self.time_request(at, seq, events);
     }
 
-    /// Reads the payload of a request; fails if its memory may not be accessed.
+    /// Returns the data of a request; fails if its memory may not be accessed.
     fn gather(
         &mut self,
         at: QpRef,
         seq: u64,
         (pd, machine): (u32, MachineId),
         now: Time,
-    ) -> Result<Vec<u8>, WcStatus> {
+    ) -> Result<(Vec<u8>, Option<Lent>), WcStatus> {
         let mut payload = self.messages.buffer();
         let wqe = self.qps[at.index].sq.wqe(seq);
         let wqe = wqe.ok_or(WcStatus::WrFlushErr)?;
         if let Some(inline) = &wqe.inline {
             payload.extend_from_slice(inline);
-            return Ok(payload);
+            return Ok((payload, None));
         }
         if wqe.operation.is_atomic() && wqe.length < 8 {
             return Err(WcStatus::LocLenErr);
@@ -250,13 +252,9 @@ impl Fabric {
         let ranges = host.memory.ranges(&wqe.sg_list, pd, access);
         let ranges = ranges.ok_or(WcStatus::LocProtErr)?;
         host.translate(&ranges, NicSide::Transmit, now);
-        if !is_fetch {
-            for range in ranges {
-                let bytes = host.memory.bytes(range);
-                payload.extend_from_slice(bytes.ok_or(WcStatus::LocProtErr)?);
-            }
-        }
-        Ok(payload)
+        let data = if is_fetch { &[] } else { &ranges[..] };
+        let lent = lend(machine, &host.memory, data, &mut payload);
+        Ok((payload, lent.ok_or(WcStatus::LocProtErr)?))
     }
 
     /// A request has left. This ends it if it is not answered.
@@ -379,7 +377,8 @@ impl Fabric {
         seq: u64,
         events: &EventQueue,
     ) -> (WcStatus, bool) {
-        if self.messages.get(message).payload.is_empty() {
+        let m = self.messages.get(message);
+        if m.payload.is_empty() && m.lent.is_none() {
             self.messages.end(message);
             return (WcStatus::Success, false);
         }
@@ -403,9 +402,7 @@ impl Fabric {
             self.messages.get(message).delivery.place = Some(range);
             return (WcStatus::Success, true);
         }
-        let payload = std::mem::take(&mut self.messages.get(message).payload);
-        self.place(machine, &ranges, 0, &payload);
-        self.messages.keep(payload);
+        self.place_data(message, machine, &ranges, 0);
         self.messages.end(message);
         (WcStatus::Success, false)
     }
@@ -414,17 +411,15 @@ impl Fabric {
     pub(super) fn land(&mut self, message: u32, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (at, place) = (m.from, m.delivery.place);
-        let payload = std::mem::take(&mut m.payload);
-        self.messages.end(message);
         if let (Some(qp), Some(place)) = (self.alive(at), place) {
             let machine = qp.machine;
-            self.place(machine, &[place], 0, &payload);
+            self.place_data(message, machine, &[place], 0);
             let memory = &self.machines[machine].memory;
             if let Some(watcher) = memory.watcher(place) {
                 events.signal(watcher);
             }
         }
-        self.messages.keep(payload);
+        self.messages.end(message);
     }
 
     /// The peer has no receive: resends from this request on after a pause.

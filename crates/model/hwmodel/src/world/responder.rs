@@ -5,7 +5,7 @@ use adverb_verbs::{Gid, Operation, QpType, WcFlags, WcOpcode, WcStatus, WorkComp
 
 use crate::host::memory::Range;
 use crate::host::pcie::LINE;
-use crate::ids::{MachineId, QpRef};
+use crate::ids::QpRef;
 use crate::machine::stages::receiving_span;
 use crate::nic::device::NicSide;
 use crate::nic::port::Leaves;
@@ -14,6 +14,7 @@ use crate::trace::{StepKind, Subject};
 use crate::world::admission::{GRH, Refusal, Task};
 use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::{Answer, Delivery, Direction, Message};
+use crate::world::payload::lend;
 use crate::world::wire::payload;
 
 impl Fabric {
@@ -128,10 +129,8 @@ impl Fabric {
     fn write_through(&mut self, message: u32, passed: Time, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (place, to) = (m.delivery.place.take(), m.to.index);
-        let payload = std::mem::take(&mut m.payload);
         let (machine, qp_type) = (self.qps[to].machine, self.qps[to].qp_type);
-        self.place(machine, place.as_slice(), 0, &payload);
-        self.messages.get(message).payload = payload;
+        self.place_data(message, machine, place.as_slice(), 0);
         if qp_type.is_reliable() {
             self.answer(message, Answer::Ack, passed, events);
         } else {
@@ -156,6 +155,7 @@ impl Fabric {
             length: 0,
             skip: 0,
             payload,
+            lent: None,
             delivery: Delivery::default(),
             ..*m
         };
@@ -170,18 +170,16 @@ impl Fabric {
         let (from, group) = (m.from, m.group);
         let (length, source) = (m.length, m.source);
         let delivery = std::mem::take(&mut m.delivery);
-        let payload = std::mem::take(&mut m.payload);
         let Some(qp) = self.alive(to) else {
             if delivery.receive.is_some() {
                 self.give_back_shared(to.index, 1);
             }
-            self.messages.keep(payload);
             return self.messages.end(message);
         };
         let (machine, is_datagram) = (qp.machine, qp.qp_type == QpType::Ud);
         let with_place = delivery.place.is_some();
         if let Some(place) = delivery.place {
-            self.place(machine, &[place], 0, &payload);
+            self.place_data(message, machine, &[place], 0);
             if let Some(watcher) = self.machines[machine].memory.watcher(place) {
                 events.signal(watcher);
             }
@@ -193,7 +191,7 @@ impl Fabric {
             }
             if !with_place {
                 let header = received.header as usize;
-                self.place(machine, &received.ranges, header, &payload);
+                self.place_data(message, machine, &received.ranges, header);
             }
             let arrived = WorkCompletion {
                 opcode: match operation {
@@ -215,7 +213,6 @@ impl Fabric {
             let received = (&received, inline);
             self.complete_receive(to.index, received, arrived, (now, solicited), events);
         }
-        self.messages.keep(payload);
         self.messages.end(message);
     }
 
@@ -236,28 +233,6 @@ impl Fabric {
         header[8..24].copy_from_slice(&gid(from));
         header[24..].copy_from_slice(&group.map_or_else(|| gid(to), |group| group.0));
         header
-    }
-
-    /// Copies `payload` into `ranges`, after the first `skip` bytes.
-    pub(super) fn place(
-        &mut self,
-        machine: MachineId,
-        ranges: &[Range],
-        skip: usize,
-        payload: &[u8],
-    ) {
-        let memory = &mut self.machines[machine].memory;
-        let (mut skip, mut rest) = (skip, payload);
-        for range in ranges {
-            let Some(bytes) = memory.bytes(*range) else {
-                return;
-            };
-            let bytes = &mut bytes[skip.min(range.length)..];
-            skip = skip.saturating_sub(range.length);
-            let n = bytes.len().min(rest.len());
-            bytes[..n].copy_from_slice(&rest[..n]);
-            rest = &rest[n..];
-        }
     }
 
     /// Executes a READ: sends the data back as they arrive from memory.
@@ -283,8 +258,8 @@ impl Fabric {
         };
         host.trace.note(StepKind::Transmit, at, passed.ready);
         let (mut leaves, mut gathered) = (passed, passed.ready);
-        let m = self.messages.get(message);
-        m.payload.clear();
+        self.messages.clear(message);
+        let mut sent_bytes = 0;
         if let Some(range) = range {
             let latency = host.read_latency(range) + host.root.read(range, now);
             let arrival = host.pcie.read(now, at - now, range.length as u64, latency);
@@ -294,11 +269,16 @@ impl Fabric {
             gathered = arrival
                 .last
                 .max(host.segment((unit, now), leaves.ready, segmenting));
-            if let Some(bytes) = host.memory.bytes(range) {
-                m.payload.extend_from_slice(bytes);
+            let payload = &mut self.messages.get(message).payload;
+            if let Some(lent) = lend(host.index, &host.memory, &[range], payload) {
+                sent_bytes = range.length as u64;
+                if let Some(lent) = lent {
+                    self.messages.lend(message, lent);
+                }
             }
         }
-        m.length = m.payload.len() as u64;
+        let m = self.messages.get(message);
+        m.length = sent_bytes;
         m.direction = Direction::Answer(Answer::Ack);
         m.gathered = gathered;
         self.depart(message, leaves, events);
@@ -316,7 +296,7 @@ impl Fabric {
         m.skip = 0;
         if !(answer == Answer::Ack && m.operation.is_atomic()) {
             m.length = 0;
-            m.payload.clear();
+            self.messages.clear(message);
         }
         self.leave(message, at, events);
     }

@@ -6,6 +6,7 @@ mod deadlock;
 mod invariants;
 mod long_path;
 mod monotone;
+mod payload;
 mod random;
 mod sockets;
 mod studies;
