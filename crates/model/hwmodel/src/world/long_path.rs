@@ -188,10 +188,14 @@ impl Fabric {
         }
     }
 
-    /// Starts the retransmission timer of a request that leaves over a long path, unless it runs.
+    /// Starts the retransmission timer of a request that leaves over a long path, unless it runs. Over iWARP no request is
+    /// lost, and TCP alone resends.
     pub(super) fn time_request(&mut self, at: QpRef, seq: u64, events: &mut EventQueue) {
         let now = events.now();
+        let machine = self.qps.get(at.index).map(|qp| qp.machine);
+        let resends = |machine| self.machines[machine].preset.link_layer != LinkLayer::Iwarp;
         if self.is_on_path(at)
+            && machine.is_some_and(resends)
             && let Some(qp) = self.alive(at)
             && qp.qp_type.is_reliable()
             && let Some(due) = qp.retry.start_timer(now)
