@@ -39,7 +39,7 @@ Examples:
   adverb sequencer --by atomics --device model:connect_ib    what its NIC counts
   adverb sequencer --device tcp                      the same over kernel TCP
   adverb sequencer --by rpc --device model:connect_ib --clients 70 --machines 5
-         --outstanding 32 --qps 6 --batch 32 --cores 6       50 times as many"
+         --outstanding 32 --qps 3 --batch 32 --cores 6       50 times as many"
 )]
 pub(crate) struct SequencerArgs {
     /// How requests are served: rpc, rpc-imm, atomics or tcp (see above) [default: rpc; with --device tcp: tcp]
@@ -143,7 +143,7 @@ pub(crate) enum KvPuts {
 /// How queue pairs are used.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct PostingArgs {
-    /// Queue pairs per server core (atomics, memory, closed-loop: per client) [default: 2]
+    /// Queue pairs per server core at each port (atomics, memory, closed-loop: per client) [default: 2]
     #[arg(long, value_name = "N", value_parser = count::<u32, _>(1..=1024))]
     qps: Option<u32>,
 

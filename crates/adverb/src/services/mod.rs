@@ -194,7 +194,7 @@ fn served(service: Service, server: &ServerArgs, clients: &ClientArgs) -> anyhow
         service,
         serving: Serving {
             cores: server.cores,
-            qps_per_core: server.posting.qps(),
+            qps_per_port: server.posting.qps(),
             posting,
             signaled_every: SIGNALED_EVERY,
         },

@@ -78,6 +78,12 @@ pub trait Context: Sized {
     /// Returns the port that programs use, which is part of the device's name.
     fn port_num(&self) -> PortNum;
 
+    /// Returns the number of ports over which the device spreads queue pairs: more than one only where it chooses the port of
+    /// each queue pair itself, in the order in which they are created.
+    fn ports(&self) -> u32 {
+        1
+    }
+
     /// Queries the state of a port (`ibv_query_port`, `ibv_query_gid`).
     ///
     /// # Errors

@@ -29,7 +29,7 @@ impl Rpc {
         params["offered_per_s"] = offered.into();
         let counts = [clients.threads, clients.outstanding, clients.machines];
         let serving = &self.serving;
-        add_common(&mut params, counts, (serving.qps_per_core, serving.posting));
+        add_common(&mut params, counts, (serving.qps_per_port, serving.posting));
         (name, params)
     }
 }

@@ -161,6 +161,10 @@ impl Context for ModelContext {
         PortNum::ONE
     }
 
+    fn ports(&self) -> u32 {
+        self.with(|fabric, _| fabric.machines[self.machine].nic.ports.len() as u32)
+    }
+
     fn port(&self, port: PortNum) -> Result<PortCaps, CreateError> {
         self.with(|fabric, _| {
             let machine = &fabric.machines[self.machine];

@@ -145,9 +145,12 @@ impl Fabric {
         let target = self.target(machine, request.to);
         let inline = self.inline(machine, request);
         let host = &mut self.machines[machine];
-        let lines = wqe_bytes(request, host.preset.driver).div_ceil(LINE);
+        let bytes = wqe_bytes(request, host.preset.driver);
+        let lines = bytes.div_ceil(LINE);
         host.nic.counts.posted_requests += 1;
-        let span = host.cpu.wqe_build_ns + host.cpu.wqe_line_ns * (lines - 1);
+        // The driver copies inline data byte by byte, without padding its line (set_data_inl_seg of libmlx5).
+        let further = host.cpu.wqe_line_ns * bytes.saturating_sub(LINE) / LINE;
+        let span = host.cpu.wqe_build_ns + further;
         host.work(StepKind::BuildWqe, span, &mut events.clock);
         let wqe = Wqe {
             arrived: 0,

@@ -25,7 +25,7 @@ pub(super) static FIGURES: [&FigureSpec; 14] = [
 
 const SERVED_BY: (X, &str, &str) = (X::Count, "server_cores", "server cores");
 const LOAD: (X, &str, &str) = (X::Rate, "offered_per_s", "offered requests per second");
-const QUEUE_PAIRS: (X, &str, &str) = (X::Count, "qps", "queue pairs of the core");
+const QUEUE_PAIRS: (X, &str, &str) = (X::Count, "qps", "queue pairs of the core at each port");
 const CLIENTS: (X, &str, &str) = (X::Parameter, "clients", "clients");
 const WORDS: (X, &str, &str) = (X::Parameter, "words", "words that atomics choose from");
 const PUTS: (X, &str, &str) = (X::Count, "put_ratio", "share of PUTs");
@@ -276,7 +276,7 @@ pub(super) fn design(record: &Record) -> String {
         Some(Step::FetchAdd) => "FETCH_ADD".to_owned(),
         Some(Step::Rpc) => "RPC, one core".to_owned(),
         Some(Step::Lists) => "+ doorbell batching".to_owned(),
-        Some(Step::Queues) => format!("+ {qps} queue pairs"),
+        Some(Step::Queues) => format!("+ {qps} queue pairs a port"),
         Some(Step::Cores) => format!("+ {cores} cores"),
         Some(Step::HeaderOnly) => format!("+ header-only, {cores} cores"),
     }
@@ -348,7 +348,7 @@ fn by_queues(record: &Record) -> String {
         _ => "lists",
     };
     match parameter(record, "qps") {
-        1 => format!("1 queue pair, {how}"),
-        n => format!("{n} queue pairs, {how}"),
+        1 => format!("1 queue pair a port, {how}"),
+        n => format!("{n} queue pairs a port, {how}"),
     }
 }

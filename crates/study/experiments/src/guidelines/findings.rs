@@ -196,7 +196,7 @@ fn parallelism(evidence: &Evidence<'_>) -> Option<String> {
         format!(", and {cores} cores {change}{limit}")
     });
     Some(format!(
-        "using the NIC's parallelism {}: {} queue pairs instead of {} take one core {of_queues}{cores}.",
+        "using the NIC's parallelism {}: {} queue pairs at each port instead of {} take one core {of_queues}{cores}.",
         verdict(gain),
         parameter(many, "qps"),
         parameter(few, "qps"),
@@ -333,7 +333,7 @@ fn herd(evidence: &Evidence<'_>) -> Option<String> {
     let (_, change) = change(few, many)?;
     (of_most.len() > 1).then(|| {
         format!(
-            "{} queue pairs of each core instead of {} take HERD on {} {change}.",
+            "{} queue pairs of each core and port instead of {} take HERD on {} {change}.",
             parameter(many, "qps"),
             parameter(few, "qps"),
             counted(most)

@@ -40,7 +40,7 @@ impl Step {
             "rpc-imm" => Step::HeaderOnly,
             _ if many("server_cores") > 1 => Step::Cores,
             _ if many("batch") <= 1 => Step::Rpc,
-            _ if many("qps") > 2 => Step::Queues,
+            _ if many("qps") > 1 => Step::Queues,
             _ => Step::Lists,
         };
         Some(step)

@@ -4,7 +4,10 @@
 //! The members of an [`Rpc`] are its server cores, then its clients. One core serves a client. Requests
 //! are either WRITEs (UC, inline) into a slot of the core's request region, with one slot for each
 //! outstanding request, or SENDs (UD) without payload. The core polls, takes up to a batch of requests,
-//! and answers each by a SEND (UD) from one of its queue pairs in turn.
+//! and answers each by a SEND (UD) from one of its queue pairs in turn. Clients that WRITE are assigned to the ports of the
+//! server's NIC in turn: a core has queue pairs at each port, and posts the answers of a batch as one list for each
+//! port. A core of requests without payload uses one list (worker.c of HERD and of the WRITE-SEND sequencer, and server.c of
+//! the SEND-SEND sequencer, in the repository efficient/rdma_bench).
 //!
 //! Datagrams may be lost. A client waits for its answers with a timeout and fails if one is missing. It
 //! never repeats a request, so no number is handed out twice.
@@ -72,8 +75,8 @@ pub enum Service {
 pub struct Serving {
     /// Cores.
     pub cores: u32,
-    /// UD queue pairs from which each core answers in turn.
-    pub qps_per_core: u32,
+    /// UD queue pairs at each port from which each core answers in turn.
+    pub qps_per_port: u32,
     /// Each answer posted alone, or lists with one doorbell.
     pub posting: Posting,
     /// One in this many answers on a queue pair is signaled.
@@ -222,7 +225,7 @@ impl Rpc {
         let (serving, clients) = (&self.serving, &self.clients);
         let counts = [
             ("server cores", serving.cores, 1 << 10),
-            ("queue pairs of a core", serving.qps_per_core, 1 << 10),
+            ("queue pairs of a core", serving.qps_per_port, 1 << 10),
             ("unsignaled answers", serving.signaled_every, 1 << 12),
             ("clients", clients.threads, 1 << 14),
             ("client machines", clients.machines, 1 << 14),

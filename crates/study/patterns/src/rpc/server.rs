@@ -9,7 +9,6 @@ use adverb_verbs::{
 use adverb_workload::attend::{Awaited, Members, attentively};
 use adverb_workload::pattern::Meter;
 use adverb_workload::pattern::PatternError;
-use adverb_workload::pattern::Posting;
 use adverb_workload::pattern::Schedule;
 use adverb_workload::reap::{BATCH, Reaper};
 
@@ -78,6 +77,7 @@ pub(super) struct Core<'w, S: Station> {
     answers: Sends,
     /// Answers posted so far, by queue pair.
     posted: Vec<u64>,
+    /// The first port's queue pair for the next list; those of the other ports follow.
     next: usize,
     calls: Vec<Call>,
     /// Clients that have announced their end.
@@ -121,6 +121,7 @@ impl<'w, S: Station> Core<'w, S> {
             self.calls.retain(|call| call.kind != Kind::Bye);
             self.gone += found - self.calls.len();
             if !self.calls.is_empty() {
+                self.sort_by_port();
                 backend.begin(self.station, &self.ends.mr, &self.calls)?;
                 self.answer_all(backend)?;
             }
@@ -168,21 +169,39 @@ impl<'w, S: Station> Core<'w, S> {
         Ok(())
     }
 
-    /// Answers the batch by single posts or by lists, each on the next queue pair.
+    /// Returns the port of a client.
+    fn port(&self, call: &Call) -> usize {
+        (call.client % self.ends.ports) as usize
+    }
+
+    /// Sorts the requests that are answered by the same lists by the ports of their clients.
+    fn sort_by_port(&mut self) {
+        let ports = self.ends.ports;
+        if ports > 1 {
+            for list in self.calls.chunks_mut(self.rpc.list() as usize) {
+                list.sort_by_key(|call| call.client % ports);
+            }
+        }
+    }
+
+    /// Answers the batch by single posts or by lists, one for each port, each on the port's next queue pair.
     fn answer_all(&mut self, backend: &mut Backend<'_>) -> Result<(), PatternError> {
-        let list = match self.rpc.serving.posting {
-            Posting::Single => 1,
-            Posting::List(_) => self.rpc.list() as usize,
-        };
-        let mut first = 0;
-        while first < self.calls.len() {
-            let last = self.calls.len().min(first + list);
-            let queue = self.next;
-            self.next = (queue + 1) % self.posted.len();
-            self.make_room(queue, (last - first) as u32)?;
-            self.post(backend, queue, first..last)?;
-            self.answered.count(self.station, (last - first) as u64, 1);
-            first = last;
+        let list = self.rpc.list() as usize;
+        let ports = self.ends.ports as usize;
+        let mut begin = 0;
+        while begin < self.calls.len() {
+            let end = self.calls.len().min(begin + list);
+            while begin < end {
+                let port = self.port(&self.calls[begin]);
+                let of_port = |call: &&Call| self.port(call) == port;
+                let count = self.calls[begin..end].iter().take_while(of_port).count();
+                let queue = self.next + port;
+                self.make_room(queue, count as u32)?;
+                self.post(backend, queue, begin..begin + count)?;
+                self.answered.count(self.station, count as u64, 1);
+                begin += count;
+            }
+            self.next = (self.next + ports) % self.posted.len();
         }
         Ok(())
     }

@@ -96,8 +96,10 @@ pub(super) struct CoreEnds<C: Context> {
     pub(super) recvs: Queue<C>,
     pub(super) mr: C::Mr,
     pub(super) slots: Slots,
-    /// UD queue pairs from which answers are sent in turn.
+    /// UD queue pairs from which answers are sent in turn: one of each port, then the next of each.
     pub(super) datagrams: Vec<C::Qp>,
+    /// Ports to which the clients are assigned in turn.
+    pub(super) ports: u32,
     /// The clients, in order.
     pub(super) clients: Vec<PeerAddress<C>>,
     pub(super) receives: Receives,
@@ -121,7 +123,11 @@ impl<C: Context> CoreEnds<C> {
     ) -> Result<Self, PatternError> {
         let station = members.station();
         let clients: Vec<RoleId> = rpc.seats().clients_of(core).collect();
-        let qps = rpc.serving.qps_per_core;
+        let ports = match rpc.request_by() {
+            RequestBy::Write => station.context().ports(),
+            RequestBy::HeaderOnly => 1,
+        };
+        let qps = rpc.serving.qps_per_port * ports;
         let device = station.context().caps().max_qp_wr;
         // Room for a batch in addition to answers that wait for a completion.
         let depth = (rpc.serving.signaled_every + 2 * rpc.list())
@@ -183,6 +189,7 @@ impl<C: Context> CoreEnds<C> {
             mr: kit.mr,
             slots,
             datagrams,
+            ports,
             clients: peers,
             receives,
             receive_depth,

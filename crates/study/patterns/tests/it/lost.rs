@@ -39,7 +39,7 @@ fn a_client_whose_answers_do_not_come_says_how_many_it_misses() {
             service: Service::Sequencer(request_by),
             serving: Serving {
                 cores: 1,
-                qps_per_core: 1,
+                qps_per_port: 1,
                 posting: Posting::Single,
                 signaled_every: 16,
             },

@@ -25,7 +25,7 @@ fn rpc(service: Service, posting: Posting) -> Rpc {
         service,
         serving: Serving {
             cores: 2,
-            qps_per_core: 3,
+            qps_per_port: 3,
             posting,
             signaled_every: 16,
         },

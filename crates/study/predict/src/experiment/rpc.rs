@@ -79,7 +79,7 @@ fn program(experiment: &Experiment) -> Result<Rpc, Refusal> {
         service: service(experiment)?,
         serving: Serving {
             cores: p.parties.cores.unwrap_or(1),
-            qps_per_core: count(p.queueing.qps_per_core, 1),
+            qps_per_port: qps_per_port(experiment)?,
             posting: match p.posting.post_list {
                 Some(PostList::Of(n)) if n.get() > 1 => Posting::List(n.get()),
                 Some(PostList::AllFree) => Posting::List(MAX_BATCH),
@@ -96,6 +96,16 @@ fn program(experiment: &Experiment) -> Result<Rpc, Refusal> {
         },
         path: PathOptions::default(),
     })
+}
+
+/// Returns the queue pairs of a core at each port: requests by WRITE come from clients of all ports.
+fn qps_per_port(experiment: &Experiment) -> Result<u32, Refusal> {
+    let p = &experiment.parameters;
+    let of_core = count(p.queueing.qps_per_core, 1);
+    if p.operation.header_only == Some(true) {
+        return Ok(of_core);
+    }
+    Ok(of_core.div_ceil(preset(experiment)?.params.link.ports))
 }
 
 fn service(experiment: &Experiment) -> Result<Service, Refusal> {

@@ -14,10 +14,10 @@ use super::figures::{CORES, GENERATIONS, HERD, KV, LADDER, OFFERED, PCIE, QUEUES
 use crate::Profile;
 use crate::programs::{Abilities, Point, add};
 
-/// Longest list of answers, and the queue pairs of a core that posts lists or single answers.
+/// Most answers of a batch, and the queue pairs of a core at each port: several for lists, or one as HERD has it.
 const LIST: u32 = 32;
-const QPS: u32 = 6;
-const FEW_QPS: u32 = 2;
+const QPS: u32 = 3;
+const FEW_QPS: u32 = 1;
 /// Cores of the ladder's fifth design, and of the last one.
 const SOME_CORES: u32 = 6;
 const MANY_CORES: u32 = 10;
@@ -194,7 +194,7 @@ impl Draft {
             service,
             serving: Serving {
                 cores,
-                qps_per_core: qps,
+                qps_per_port: qps,
                 posting: match list {
                     1 => Posting::Single,
                     n => Posting::List(n),
