@@ -96,15 +96,17 @@ impl Machine {
         }
     }
 
-    /// Returns how long the packets of a message, after its first one, occupy the processing unit. It reads the payload of
-    /// each, at most `most` of `length` bytes, from memory that answers after `latency`: `nic.gathers` reads at a time.
+    /// Returns how long the packets of a message, after its first ones, occupy the processing unit. It reads their payload, of
+    /// `length` bytes, from memory that answers after `latency`: by requests of `pcie.max_read_request_bytes`, or of a packet
+    /// if packets of `most` bytes are longer, `nic.gathers` of them at a time.
     #[inline]
     pub(crate) fn segmenting(&self, (length, most): (u64, u64), latency: Span) -> Span {
+        let most = most.max(self.preset.params.pcie.max_read_request_bytes.get().into());
         if length <= most {
             return Span::ZERO;
         }
-        let packet = self.pcie.round_trip(most, latency) / u64::from(self.nic.params.gathers);
-        packet * (length.div_ceil(most) - 1)
+        let read = self.pcie.round_trip(most, latency) / u64::from(self.nic.params.gathers);
+        read * (length.div_ceil(most) - 1)
     }
 
     /// The packets of a message after its first one, which can leave at `first`, occupy a processing unit from `at` on for

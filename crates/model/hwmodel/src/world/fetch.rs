@@ -54,16 +54,22 @@ impl Machine {
         self.nic.counts.wqe_misses += 1;
         let begin = self.nic.fetches.admit(now);
         let next = self.read_list(qp, seq, now, begin - now);
-        if let Some(wqe) = qp.sq.wqe(seq) {
-            self.nic.wqes.release(wqe.location);
-            wqe.location = WqeLocation::Next;
-            self.nic.fetches.occupy(wqe.ready);
-        }
         let used: u64 = (seq..next)
             .filter_map(|seq| Some(qp.sq.wqe(seq)?.lines))
             .sum();
-        let unused = (self.nic.wqes.read_bytes / LINE).saturating_sub(used);
-        self.pcie.traffic.read_lines += unused;
+        // The rest of the block follows, and needs bandwidth although the NIC does not use it.
+        let unused = self.nic.wqes.read_bytes.saturating_sub(used * LINE);
+        let mut read = now;
+        if unused > 0 {
+            let latency = self.dma_latency();
+            let wqes = self.pcie.about(Subject::Wqe);
+            read = wqes.read(now, begin - now, unused, latency).last;
+        }
+        if let Some(wqe) = qp.sq.wqe(seq) {
+            self.nic.wqes.release(wqe.location);
+            wqe.location = WqeLocation::Next;
+            self.nic.fetches.occupy(wqe.ready.max(read));
+        }
     }
 
     /// Returns when the NIC has the WQE of `lines` lines of a READ or an atomic operation that is answered at `now`: it reads
@@ -142,7 +148,8 @@ impl Fabric {
         if is_kept || self.machines[machine].nic.wqes.has(location) {
             return true;
         }
-        let turn = leaves.max(ready);
+        let prefetches = self.machines[machine].nic.wqes.prefetches();
+        let turn = if prefetches { ready } else { leaves.max(ready) };
         let qp = &mut self.qps[at.index];
         if turn > now {
             if !qp.sq.set_reading(true) {
@@ -151,7 +158,7 @@ impl Fabric {
             return false;
         }
         let (qp, machine) = (&mut self.qps[at.index], &mut self.machines[machine]);
-        if machine.nic.wqes.prefetches() {
+        if prefetches {
             machine.read_again(qp, next, now);
         } else {
             machine.read_list(qp, next, now, Span::ZERO);
