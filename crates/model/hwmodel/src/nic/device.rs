@@ -1,8 +1,11 @@
 //! A machine's NIC: service times, resources, counters and limits.
 
+use std::collections::VecDeque;
+
 use adverb_units::Span;
 use adverb_verbs::{AtomicCap, DeviceCaps};
 
+use crate::ids::QpRef;
 use crate::nic::atomics::Atomics;
 use crate::nic::dc;
 use crate::nic::unit::Unit;
@@ -89,6 +92,10 @@ pub(crate) struct Nic {
     pub(crate) wqes: Wqes,
     /// Reads of evicted WQEs.
     pub(crate) fetches: Slots,
+    /// Queue pairs whose next WQE is to be read when a read ends.
+    pub(crate) unread: VecDeque<QpRef>,
+    /// Whether an event is scheduled at that time.
+    pub(crate) is_fetch_scheduled: bool,
     pub(crate) atomics: Atomics,
     /// The transmit direction of each port.
     pub(crate) ports: Vec<Server>,
@@ -117,6 +124,8 @@ impl Nic {
             contexts: Cache::new(n.context_entries as usize, random),
             wqes: Wqes::new(n, random.rotate_left(32)),
             fetches: Slots::new(n.wqe_fetches as usize),
+            unread: VecDeque::new(),
+            is_fetch_scheduled: false,
             atomics: Atomics::new(n, ports.len()),
             inbound: ports.clone(),
             connected: vec![0; ports.len()],

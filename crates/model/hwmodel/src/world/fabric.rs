@@ -48,6 +48,8 @@ pub(crate) enum Event {
     Connected { qp: QpRef },
     /// The queue pair's next WQE may be read.
     ReadNext { qp: QpRef },
+    /// The NIC can read another evicted WQE.
+    Fetch { machine: MachineId },
     /// The pause after an RNR NAK ends.
     Resume { qp: QpRef },
     /// The retransmission timer fires.

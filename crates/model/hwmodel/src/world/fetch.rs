@@ -10,7 +10,7 @@
 use adverb_units::{Span, Time};
 
 use crate::host::pcie::LINE;
-use crate::ids::QpRef;
+use crate::ids::{MachineId, QpRef};
 use crate::machine::Machine;
 use crate::nic::queue_pair::Qp;
 use crate::nic::wqe::WqeLocation;
@@ -52,8 +52,7 @@ impl Machine {
     /// Reads a WQE that was evicted, with a whole block of the send queue.
     fn read_again(&mut self, qp: &mut Qp, seq: u64, now: Time) {
         self.nic.counts.wqe_misses += 1;
-        let begin = self.nic.fetches.admit(now);
-        let next = self.read_list(qp, seq, now, begin - now);
+        let next = self.read_list(qp, seq, now, Span::ZERO);
         let used: u64 = (seq..next)
             .filter_map(|seq| Some(qp.sq.wqe(seq)?.lines))
             .sum();
@@ -63,7 +62,7 @@ impl Machine {
         if unused > 0 {
             let latency = self.dma_latency();
             let wqes = self.pcie.about(Subject::Wqe);
-            read = wqes.read(now, begin - now, unused, latency).last;
+            read = wqes.read(now, Span::ZERO, unused, latency).last;
         }
         if let Some(wqe) = qp.sq.wqe(seq) {
             self.nic.wqes.release(wqe.location);
@@ -157,13 +156,46 @@ impl Fabric {
             }
             return false;
         }
-        let (qp, machine) = (&mut self.qps[at.index], &mut self.machines[machine]);
-        if prefetches {
-            machine.read_again(qp, next, now);
+        let (qp, host) = (&mut self.qps[at.index], &mut self.machines[machine]);
+        if !prefetches {
+            host.read_list(qp, next, now, Span::ZERO);
+        } else if host.nic.fetches.admit(now) <= now {
+            host.read_again(qp, next, now);
         } else {
-            machine.read_list(qp, next, now, Span::ZERO);
+            if !qp.sq.set_reading(true) {
+                host.nic.unread.push_back(at);
+                self.schedule_fetch(machine, events);
+            }
+            return false;
         }
         true
+    }
+
+    /// Schedules the next read of an evicted WQE, if a queue pair waits for one.
+    fn schedule_fetch(&mut self, machine: MachineId, events: &mut EventQueue) {
+        let nic = &mut self.machines[machine].nic;
+        if !nic.unread.is_empty() && !nic.is_fetch_scheduled {
+            nic.is_fetch_scheduled = true;
+            let at = nic.fetches.admit(events.now());
+            events.schedule(at, Event::Fetch { machine });
+        }
+    }
+
+    /// Reads of evicted WQEs have ended: queue pairs that wait for one take their place, in turn.
+    pub(super) fn fetch_free(&mut self, machine: MachineId, events: &mut EventQueue) {
+        let now = events.now();
+        loop {
+            let nic = &mut self.machines[machine].nic;
+            nic.is_fetch_scheduled = false;
+            if nic.fetches.admit(now) > now {
+                break;
+            }
+            let Some(at) = nic.unread.pop_front() else {
+                break;
+            };
+            self.read_next(at, events);
+        }
+        self.schedule_fetch(machine, events);
     }
 
     /// The next WQE of a queue pair may be read.

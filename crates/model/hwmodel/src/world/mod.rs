@@ -38,6 +38,7 @@ impl World for Fabric {
             Event::ChangeTarget { qp } => self.change_target(qp, events),
             Event::Connected { qp } => self.connected(qp, events),
             Event::ReadNext { qp } => self.read_next(qp, events),
+            Event::Fetch { machine } => self.fetch_free(machine, events),
             Event::Resume { qp } => self.resume_queue(qp, events),
             Event::Timeout { qp, seq } => self.timeout(qp, seq, events),
             Event::Arrive { message } => self.arrive(message, events),

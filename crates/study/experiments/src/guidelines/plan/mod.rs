@@ -149,7 +149,7 @@ impl Draft {
         let alone = [1, 1, 1];
         self.fetch_add(alone, 1, vec![LADDER.id]);
         for by in [RequestBy::Write, RequestBy::HeaderOnly] {
-            self.sequencer(of(by, 1, 1, 1), alone, None, vec![LADDER.id]);
+            self.sequencer(of(by, 1, QPS, 1), alone, None, vec![LADDER.id]);
         }
     }
 
