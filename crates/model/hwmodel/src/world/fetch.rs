@@ -3,9 +3,10 @@
 //! The send queue in the host's memory contains all WQEs. The NIC caches a WQE that it got by MMIO or has read,
 //! until it needs the entry for another one. It needs a WQE when the request is generated; for a READ or an atomic
 //! operation it needs the WQE again when the answer is processed (Kalia et al., ATC 2016), so it caches the WQE until then,
-//! wherever the WQE was before. It reads evicted WQEs when they are to be sent: one WQE, or the list of one doorbell, per
-//! queue pair, when the request before it leaves, and `nic.wqe_fetches` at a time. mlx5 NICs use everything that such a read returns: no measurement shows them slower with
-//! full send queues.
+//! wherever the WQE was before. It reads an evicted WQE when its processing unit has taken the one before it (a NIC that does
+//! not prefetch: when that one has left): one WQE, or the list of one doorbell, per queue pair, and `nic.wqe_fetches` of them at
+//! a time, in turn. Such a read is a block of `nic.wqe_read_bytes`, all of which crosses PCIe. mlx5 NICs use everything that it
+//! returns: no measurement shows them slower with full send queues.
 
 use adverb_units::{Span, Time};
 
