@@ -105,8 +105,11 @@ impl Machine {
         if length <= most {
             return Span::ZERO;
         }
-        let read = self.pcie.round_trip(most, latency) / u64::from(self.nic.params.gathers);
-        read * (length.div_ceil(most) - 1)
+        let further = length.div_ceil(most) - 1;
+        let rest = length - most * further;
+        let all = self.pcie.round_trip(most, latency) * (further - 1)
+            + self.pcie.round_trip(rest, latency);
+        all / u64::from(self.nic.params.gathers)
     }
 
     /// The packets of a message after its first one, which can leave at `first`, occupy a processing unit from `at` on for

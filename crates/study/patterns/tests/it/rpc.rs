@@ -231,3 +231,28 @@ fn invalid_program_parameters_are_refused() {
         assert_eq!(ended[0].as_ref().unwrap_err(), reason);
     }
 }
+
+/// A batch was one list on one queue pair, although HERD's worker has one at each port: `qps_per_port: 1` was slower than the
+/// study's worker with one queue.
+#[test]
+fn a_core_answers_a_batch_by_one_list_at_each_port_and_a_store_does_not_gain_from_more_queue_pairs()
+{
+    let measured = |preset, qps_per_port| {
+        let store = StoreLoad {
+            put_ratio: 0.05,
+            ..STORE
+        };
+        let mut rpc = rpc(Service::Store(store), Posting::List(32));
+        (rpc.serving.cores, rpc.serving.qps_per_port) = (1, qps_per_port);
+        (rpc.clients.threads, rpc.clients.machines) = (64, 4);
+        let (tallies, _) = in_virtual_time(preset, &rpc);
+        let core = &tallies[0];
+        let batch = core.requests as f64 / core.posts as f64;
+        (batch, rate(&rpc, &tallies))
+    };
+    let [(batch, one), (_, six)] = [1, 6].map(|qps| measured("connect_ib", qps));
+    assert!((15.5..=16.5).contains(&batch), "{batch}");
+    assert!(six <= 1.02 * one, "{one} with one, {six} with six");
+    let (batch, _) = measured("cx3", 1);
+    assert!((31.0..=33.0).contains(&batch), "{batch}, with one port");
+}
