@@ -200,7 +200,7 @@ pub(crate) struct ValidateArgs {
 
     /// Predict intervals, from N samples of the parameters that are estimates
     ///
-    /// Each estimate varies by a factor of 1.5 in both directions (a Latin hypercube); published and fitted values
+    /// Each estimate varies by a factor of 1.5 in both directions, a size in bytes by 2 (a Latin hypercube); published and fitted values
     /// stay. Prints how often the interval meets the published one. 20 samples take 20 times as long.
     #[arg(long, value_name = "N", value_parser = count::<u32, _>(2..), conflicts_with_all = ["headlines", "worst", "svg", "support"])]
     pub(crate) intervals: Option<u32>,

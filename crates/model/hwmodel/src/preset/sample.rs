@@ -18,17 +18,18 @@ impl Preset {
             .is_some_and(|source| source.starts_with(ESTIMATE))
     }
 
-    /// Returns sample `number` of `of` samples, in which each estimate is multiplied by a factor of 1/1.5 to 1.5.
+    /// Returns sample `number` of `of` samples, in which each estimate is multiplied by a factor of 1/1.5 to 1.5. A size in
+    /// bytes, which is a power of two, is halved, kept or doubled.
     ///
     /// The samples are a Latin hypercube (McKay, Beckman and Conover, 1979): the range of each factor is divided into `of`
     /// parts of equal ratio, each sample has a factor in another part, and the orders of the parts are random and
-    /// independent. The same number gives the same preset. Sizes in bytes stay as they are: they are powers of two that
-    /// specifications and drivers give.
+    /// independent. The same number gives the same preset. Lanes stay as they are: the number is known of each card.
     #[must_use]
     pub fn sample(&self, number: u32, of: u32) -> Self {
         let mut sample = self.clone();
         for (n, field) in self.fields().enumerate() {
-            if !self.is_estimate(field) || !varies(field) {
+            let is_lanes = field.path == "pcie.lanes";
+            if !self.is_estimate(field) || is_lanes {
                 continue;
             }
             let mut random = Seed(0).stream("sample", n as u64);
@@ -39,19 +40,18 @@ impl Preset {
             let part = parts[number as usize];
             // The middle of a part, between -1 and 1.
             let place = (2.0 * f64::from(part) + 1.0) / f64::from(of) - 1.0;
-            let value = (field.get)(&self.params) * FACTOR.powf(place);
-            let value = match field.numbers {
-                Numbers::All => value,
-                Numbers::Whole | Numbers::PowersOfTwo => value.round(),
+            let value = (field.get)(&self.params);
+            let value = if field.path.ends_with("_bytes") {
+                value * 2_f64.powf((1.5 * place).round())
+            } else if field.numbers == Numbers::All {
+                value * FACTOR.powf(place)
+            } else {
+                (value * FACTOR.powf(place)).round()
             };
             (field.set)(&mut sample.params, value.clamp(field.min, field.max));
         }
         sample
     }
-}
-
-fn varies(field: &Field) -> bool {
-    field.numbers != Numbers::PowersOfTwo && !field.path.ends_with("_bytes")
 }
 
 #[cfg(test)]
@@ -68,9 +68,14 @@ mod tests {
     fn samples_cover_the_range_of_each_estimate_and_leave_the_rest() {
         let preset = Preset::built_in("connect_ib").unwrap();
         let samples: Vec<Preset> = (0..20).map(|number| preset.sample(number, 20)).collect();
-        for path in ["nic.unit_wqe_ns", "nic.send_mops", "nic.wqe_read_bytes"] {
+        for path in ["nic.unit_wqe_ns", "nic.send_mops", "pcie.lanes"] {
             let kept = |sample: &Preset| value(sample, path) == value(&preset, path);
             assert!(samples.iter().all(kept), "{path}");
+        }
+        for size in [256.0, 512.0, 1024.0] {
+            let of_size = |sample: &&Preset| value(sample, "nic.wqe_read_bytes") == size;
+            let count = samples.iter().filter(of_size).count();
+            assert!((6..=8).contains(&count), "{size}: {count}");
         }
         let mut ratios: Vec<f64> = samples
             .iter()
