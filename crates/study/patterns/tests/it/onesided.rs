@@ -6,6 +6,7 @@ use adverb_patterns::{
     Items, NumberSet, OneSided, OneSidedClients, Posting, Puts, Remote, Schedule, ServiceTally,
     Timing, run_onesided,
 };
+use adverb_results::LatencyRecorder;
 use adverb_units::Span;
 use adverb_verbs::{PathOptions, RoleId};
 
@@ -77,7 +78,7 @@ fn a_counter_in_memory_hands_out_every_number_once() {
             clients.iter().for_each(|tally| all.merge(tally.handed));
             // A thread may get no time while requests are timed.
             let timed = clients.iter().filter_map(|tally| tally.waits.as_ref());
-            assert!(timed.map(|waits| waits.len()).sum::<u64>() > 0);
+            assert!(timed.map(LatencyRecorder::len).sum::<u64>() > 0);
             assert!(all.is_exactly_once_from(0), "{posting:?}");
         }
     }
