@@ -17,7 +17,7 @@ pub(crate) struct Pages {
 }
 
 thread_local! {
-    /// Bytes of former regions, of which so many may not be zero.
+    /// Bytes of former regions, each with the number of leading bytes that may not be zero.
     static KEPT: RefCell<Vec<(Vec<u8>, usize)>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -5,7 +5,7 @@
 //! operation it needs the WQE again when the answer is processed (Kalia et al., ATC 2016), so it caches the WQE until then,
 //! wherever the WQE was before. It reads an evicted WQE when its processing unit has taken the one before it (a NIC that does
 //! not prefetch: when that one has left): one WQE, or the list of one doorbell, per queue pair, and `nic.wqe_fetches` of them at
-//! a time, in turn. Such a read is a block of `nic.wqe_read_bytes`, all of which crosses PCIe. mlx5 NICs use everything that it
+//! a time, in turn. Such a read is a whole block of `nic.wqe_read_bytes`. mlx5 NICs use everything that it
 //! returns: no measurement shows them slower with full send queues.
 
 use adverb_units::{Span, Time};

@@ -192,10 +192,12 @@ impl Fabric {
     /// lost, and TCP alone resends.
     pub(super) fn time_request(&mut self, at: QpRef, seq: u64, events: &mut EventQueue) {
         let now = events.now();
-        let machine = self.qps.get(at.index).map(|qp| qp.machine);
-        let resends = |machine| self.machines[machine].preset.link_layer != LinkLayer::Iwarp;
-        if self.is_on_path(at)
-            && machine.is_some_and(resends)
+        let Some(machine) = self.qps.get(at.index).map(|qp| qp.machine) else {
+            return;
+        };
+        let host = &self.machines[machine];
+        if host.path.is_some()
+            && host.preset.link_layer != LinkLayer::Iwarp
             && let Some(qp) = self.alive(at)
             && qp.qp_type.is_reliable()
             && let Some(due) = qp.retry.start_timer(now)

@@ -114,7 +114,7 @@ pub(super) fn interference(experiment: &Experiment, budget: &Budget) -> Result<f
     measure(experiment, &pattern, computed, LONG_WINDOW, budget)
 }
 
-/// One division of 64 bits, of which a random queue pair takes several: 36 cycles at 2 GHz (Agner Fog's tables: DIV r64, 30 to
+/// One division of 64 bits; choosing a random queue pair takes several: 36 cycles at 2 GHz (Agner Fog's tables: DIV r64, 30 to
 /// 96 cycles of latency on Sandy Bridge and Haswell; the quotients have up to 32 bits).
 const DIVISION: Span = Span::from_ns(18);
 

@@ -39,7 +39,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Returns the presets that represent the hardware of which the study states a claim.
+    /// Returns the presets that represent a claim's hardware.
     fn testbeds<'l>(&'l self, claim: &'l Claim) -> &'l [String] {
         match claim.testbeds.as_slice() {
             [] => slice::from_ref(&self.testbed),
@@ -256,7 +256,7 @@ pub struct Judgement<'l> {
     pub answer: Answer,
     /// The figures that led to the answer, or why there is none.
     pub why: String,
-    /// Whether the device models hardware of which the study states the claim.
+    /// Whether the device is a model of the claim's hardware.
     pub stated_of_device: bool,
     /// Why the claim holds on this device whatever is measured; `None` if it may fail.
     pub by_construction: Option<&'static str>,

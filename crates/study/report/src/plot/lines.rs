@@ -20,7 +20,7 @@ const BELOW: f64 = 44.0;
 const LABEL_HEIGHT: f64 = 12.0;
 /// Largest distance of a direct label from its line's end.
 const LABEL_SHIFT: f64 = 14.0;
-/// Characters of a direct label that fit beside the plot; the legend has longer names.
+/// Characters of a direct label that fit next to the plot; the legend has longer names.
 const MOST_LABEL_CHARS: usize = 12;
 /// Ends nearer to each other than this look like one.
 const SAME_PLACE: f64 = 2.5;

@@ -9,7 +9,7 @@ pub(super) struct Share {
     workers: u64,
     /// How many there are.
     items: u64,
-    /// The connection's number among those of its worker, and their number.
+    /// Number of the connection among its worker's connections, and how many they are.
     rank: u64,
     ranks: u64,
 }
