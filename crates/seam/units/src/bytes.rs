@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::rate::three_digits;
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -45,13 +47,7 @@ impl Bytes {
             n if n >= KIB => (KIB, "KiB"),
             n => return format!("{n} B"),
         };
-        let value = self.0 as f64 / unit as f64;
-        let digits = match value {
-            ..10.0 => 2,
-            ..100.0 => 1,
-            _ => 0,
-        };
-        format!("{value:.digits$} {name}")
+        format!("{} {name}", three_digits(self.0 as f64 / unit as f64))
     }
 
     /// The count as an index; saturates where `usize` is narrower.
