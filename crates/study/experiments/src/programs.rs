@@ -158,3 +158,27 @@ pub(crate) fn word<'r>(record: &'r Record, name: &str) -> &'r str {
     let value = record.params.get(name);
     value.and_then(Value::as_str).unwrap_or_default()
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::collections::BTreeSet;
+
+    use super::{Abilities, Point};
+
+    /// A model with two nodes.
+    pub(crate) const MODEL: Abilities = Abilities {
+        queue_pairs: true,
+        sockets: true,
+        delay: true,
+        is_virtual: true,
+        other_node: true,
+        cpus: 24,
+        switches: 0,
+    };
+
+    /// Returns the figures that show these cells.
+    pub(crate) fn shown(points: &[Point]) -> BTreeSet<&'static str> {
+        let ids = points.iter().flat_map(|point| point.figures.clone());
+        ids.collect()
+    }
+}

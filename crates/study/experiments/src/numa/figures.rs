@@ -23,9 +23,12 @@ const THREADS: (X, &str, &str) = (X::Count, "load_threads", "threads of the load
 const ARRAY: (X, &str, &str) = (X::Size, "load_bytes", "array of each thread (bytes)");
 const WORKING: (X, &str, &str) = (X::Count, "workers", "workers on the accessible words");
 const CONNECTIONS: (X, &str, &str) = (X::Parameter, "connections", "connections");
+const BARS: (X, &str, &str) = (X::Bars, "clients", "");
 pub(super) const MEAN: (&str, Quantity) = ("latency_ns.mean", Quantity::Latency);
 const SPREAD: (&str, Quantity) = ("latency_ns.sd", Quantity::Latency);
 pub(super) const RATE: (&str, Quantity) = ("requests_per_s", Quantity::RequestRate);
+const REMOTE: (&str, Quantity) = ("word.remote.updates_per_s", Quantity::RequestRate);
+const LOCAL: (&str, Quantity) = ("word.local.each_ns", Quantity::Latency);
 
 pub(super) const CLOSED: FigureSpec = FigureSpec {
     id: "numa3",
@@ -173,22 +176,14 @@ pub(super) const SYNC: FigureSpec = FigureSpec {
               execute the atomics of both.",
     plots: Plots::Records(
         &[
-            RecordPanel {
-                title: "Updates of remote clients",
-                x: (X::Bars, "clients", ""),
-                y: ("word.remote.updates_per_s", Quantity::RequestRate),
-                parts: &[],
-                shows: every,
-                series: by_local,
-            },
-            RecordPanel {
-                title: "Time of an update of the CPUs",
-                x: (X::Bars, "clients", ""),
-                y: ("word.local.each_ns", Quantity::Latency),
-                parts: &[],
-                shows: every,
-                series: by_local,
-            },
+            panel("Updates of remote clients", BARS, REMOTE, every, by_local),
+            panel(
+                "Time of an update of the CPUs",
+                BARS,
+                LOCAL,
+                every,
+                by_local,
+            ),
         ],
         Some(updates),
     ),

@@ -337,27 +337,13 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::programs::testing::{MODEL, shown};
     use crate::wan::FIGURES;
-
-    const MODEL: Abilities = Abilities {
-        queue_pairs: true,
-        sockets: true,
-        delay: true,
-        is_virtual: true,
-        other_node: true,
-        cpus: 24,
-        switches: 0,
-    };
-
-    fn shown(abilities: Abilities) -> BTreeSet<&'static str> {
-        let points = plan(Profile::Quick, abilities).into_iter();
-        points.flat_map(|point| point.figures).collect()
-    }
 
     #[test]
     fn a_model_fills_all_figures_and_measures_each_cell_once() {
         let all: BTreeSet<&str> = FIGURES.iter().map(|figure| figure.id).collect();
-        assert_eq!(shown(MODEL), all);
+        assert_eq!(shown(&plan(Profile::Quick, MODEL)), all);
         let points = plan(Profile::Full, MODEL);
         for (place, point) in points.iter().enumerate() {
             let same = |other: &Point| other.job == point.job;
@@ -392,6 +378,6 @@ mod tests {
                 .iter()
                 .all(|point| !adverb_workload::Program::is_stream(&point.job))
         );
-        assert!(shown(soft).contains("wan7"));
+        assert!(shown(&plan(Profile::Quick, soft)).contains("wan7"));
     }
 }

@@ -77,7 +77,7 @@ pub(super) struct Core<'w, S: Station> {
     answers: Sends,
     /// Answers posted so far, by queue pair.
     posted: Vec<u64>,
-    /// The first port's queue pair for the next list; those of the other ports follow.
+    /// Index of the first port's queue pair for the next list; the other ports' queue pairs follow.
     next: usize,
     calls: Vec<Call>,
     /// Clients that have announced their end.
@@ -169,17 +169,12 @@ impl<'w, S: Station> Core<'w, S> {
         Ok(())
     }
 
-    /// Returns the port of a client.
-    fn port(&self, call: &Call) -> usize {
-        (call.client % self.ends.ports) as usize
-    }
-
     /// Sorts the requests that are answered by the same lists by the ports of their clients.
     fn sort_by_port(&mut self) {
-        let ports = self.ends.ports;
+        let ports = self.ends.ports as usize;
         if ports > 1 {
             for list in self.calls.chunks_mut(self.rpc.list() as usize) {
-                list.sort_by_key(|call| call.client % ports);
+                list.sort_by_key(|call| port(call, ports));
             }
         }
     }
@@ -192,10 +187,10 @@ impl<'w, S: Station> Core<'w, S> {
         while begin < self.calls.len() {
             let end = self.calls.len().min(begin + list);
             while begin < end {
-                let port = self.port(&self.calls[begin]);
-                let of_port = |call: &&Call| self.port(call) == port;
+                let first = port(&self.calls[begin], ports);
+                let of_port = |call: &&Call| port(call, ports) == first;
                 let count = self.calls[begin..end].iter().take_while(of_port).count();
-                let queue = self.next + port;
+                let queue = self.next + first;
                 self.make_room(queue, count as u32)?;
                 self.post(backend, queue, begin..begin + count)?;
                 self.answered.count(self.station, count as u64, 1);
@@ -283,4 +278,9 @@ impl<'w, S: Station> Core<'w, S> {
         }
         (name, flags)
     }
+}
+
+/// Returns the port of the client that sent a request: clients are assigned to ports in turn.
+fn port(call: &Call, ports: usize) -> usize {
+    call.client as usize % ports
 }

@@ -378,21 +378,13 @@ mod tests {
 
     use super::*;
     use crate::guidelines::STUDY;
+    use crate::programs::testing::{self, shown};
 
     const MODEL: Abilities = Abilities {
-        queue_pairs: true,
-        sockets: true,
-        delay: true,
-        is_virtual: true,
-        other_node: true,
         cpus: 28,
         switches: 1,
+        ..testing::MODEL
     };
-
-    fn shown(points: &[Point]) -> BTreeSet<&'static str> {
-        let ids = points.iter().flat_map(|point| point.figures.clone());
-        ids.collect()
-    }
 
     #[test]
     fn every_device_with_queue_pairs_fills_all_figures_and_measures_each_cell_once() {

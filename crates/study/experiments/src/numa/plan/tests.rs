@@ -2,23 +2,12 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::numa::STUDY;
+use crate::programs::testing::{self, shown};
 
 const MODEL: Abilities = Abilities {
-    queue_pairs: true,
-    sockets: true,
-    delay: true,
-    is_virtual: true,
-    other_node: true,
-    cpus: 24,
     switches: 2,
+    ..testing::MODEL
 };
-
-fn shown(points: &[Point]) -> BTreeSet<&'static str> {
-    points
-        .iter()
-        .flat_map(|point| point.figures.clone())
-        .collect()
-}
 
 #[test]
 fn a_model_fills_all_figures_and_measures_each_cell_once() {
