@@ -253,6 +253,10 @@ impl Station for ModelStation<'_> {
         self.cpu.clock_ns
     }
 
+    fn is_virtual(&self) -> bool {
+        true
+    }
+
     fn secret(&self) -> u64 {
         0
     }

@@ -43,6 +43,11 @@ pub trait Station {
     /// Returns the duration of a call of [`Station::now`].
     fn clock_cost(&self) -> Span;
 
+    /// Whether the time is virtual, so that no other program can delay this one.
+    fn is_virtual(&self) -> bool {
+        false
+    }
+
     /// Returns the CPU time that this role (its process or coroutine) has used.
     fn cpu(&self) -> CpuTime;
 

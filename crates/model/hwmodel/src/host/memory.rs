@@ -217,6 +217,12 @@ impl Memory {
         region.bytes.get_mut(range.offset, range.length)
     }
 
+    /// Whether a range is known to contain only zeros.
+    pub(crate) fn is_zero(&self, range: Range) -> bool {
+        let region = self.regions[range.region as usize].as_ref();
+        region.is_some_and(|region| region.bytes.are_zero_from(range.offset))
+    }
+
     /// Appends the bytes of an element to `buffer` without checking its key. If no region contains them, appends
     /// nothing.
     pub(crate) fn append(&self, sge: LocalSge, buffer: &mut Vec<u8>) {

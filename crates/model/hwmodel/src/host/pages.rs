@@ -45,6 +45,11 @@ impl Pages {
         Some(bytes)
     }
 
+    /// Whether nothing has been written to the bytes from `offset` on.
+    pub(crate) fn are_zero_from(&self, offset: usize) -> bool {
+        self.used <= offset
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }

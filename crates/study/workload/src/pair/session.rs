@@ -290,7 +290,7 @@ impl<'s, S: Station> Session<'s, S> {
     }
 
     /// Runs longer and longer, until two consecutive runs take a considerable part of `budget`, or `most`
-    /// messages were sent. Two, because a single short run may take long if it was interrupted.
+    /// messages were sent. Two, because a single short run may take long if it was interrupted; one in virtual time.
     fn warm_up_until(
         &self,
         part: &mut dyn Part,
@@ -301,6 +301,7 @@ impl<'s, S: Station> Session<'s, S> {
         let impaired = self.spec.params.path.impairment.is_some();
         let window = u64::from(self.spec.params.in_flight());
         let growth = if impaired { 4 } else { 64 };
+        let is_one_enough = impaired || self.station.is_virtual();
         let (mut total, mut iters, mut elapsed) = (0, 1, Span::ZERO);
         let mut long_before: Option<Span> = None;
         loop {
@@ -317,7 +318,7 @@ impl<'s, S: Station> Session<'s, S> {
                 false => run.elapsed / run.sent().max(1),
             };
             let is_long = run.elapsed >= budget / 4 && (!impaired || total >= window);
-            if (is_long && (impaired || long_before.is_some())) || total >= most {
+            if (is_long && (is_one_enough || long_before.is_some())) || total >= most {
                 let before = long_before.filter(|_| !impaired);
                 let mean = Some(before.map_or(mean, |before| before.min(mean)));
                 return Ok(WarmUp { iters: total, mean });
