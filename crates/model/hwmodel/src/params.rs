@@ -294,10 +294,8 @@ params! {
         rx_ns: Span = 0.0..=100000.0;
         /// Processing units, to which queue pairs are bound by a hash of their number.
         processing_units: u32 = 1..=4096;
-        /// Time for which a request written by MMIO occupies its queue pair's processing unit.
+        /// Time for which a request occupies its queue pair's processing unit.
         unit_wqe_ns: Span = 0.0..=100000.0;
-        /// Additional time for which a request that the NIC fetched occupies it.
-        unit_fetch_ns: Span = 0.0..=100000.0;
         /// Payloads of a queue pair that the NIC reads concurrently: of its requests, or of the packets of a longer one.
         gathers: u32 = 1..=4096;
         /// Requests of one 64 B line that the transmit side sends per microsecond.

@@ -128,7 +128,10 @@ step_kinds! {
         UnitWait = "wait for the processing unit";
         Unit = "processing unit";
         Segment = "processing unit: further packets";
+        // Stalls a side of the NIC.
         ContextMiss = "load context";
+        // Before a READ or an atomic operation, whether it is cached or not.
+        LoadContext = "load context to read";
         Transmit = "tx";
         Receive = "rx";
         // Begins with the first packet of a message.

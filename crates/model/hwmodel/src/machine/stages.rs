@@ -26,6 +26,21 @@ impl Machine {
         self.nic.times.context_miss
     }
 
+    /// Loads the requester's context of a queue pair at `at`, also if it is cached, to send READs or atomic operations; returns
+    /// when it is loaded.
+    pub(crate) fn load_context(&mut self, qp: u32, at: Time) -> Time {
+        let miss = self.context(qp, ContextKind::Requester);
+        let times = &self.nic.times;
+        let (busy, all) = if miss > Span::ZERO {
+            (miss, times.exception)
+        } else {
+            (times.context_creation_stall, times.context_creation)
+        };
+        let loaded = self.nic.loads.begin(at, busy) + all;
+        self.trace.note(StepKind::LoadContext, at, loaded);
+        loaded
+    }
+
     /// The NIC creates a context, which it need not read from memory.
     pub(crate) fn make_context(&mut self, number: u32, kind: ContextKind) {
         self.nic.contexts.access_in(kind.key(number), kind.room());

@@ -86,6 +86,8 @@ pub(crate) struct Nic {
     /// When the receive side will have served all messages in flight: limits the credits.
     pub(crate) promised: Server,
     pub(crate) contexts: Cache,
+    /// Loads contexts to send READs and atomic operations.
+    pub(crate) loads: Server,
     pub(crate) translations: Cache,
     pub(crate) commands: Server,
     pub(crate) dc_contexts: dc::Contexts,
@@ -121,6 +123,7 @@ impl Nic {
             dc_contexts: dc::Contexts::new(n.dc_contexts),
             translations: Cache::new(n.translation_entries as usize, !random),
             commands: Server::default(),
+            loads: Server::default(),
             contexts: Cache::new(n.context_entries as usize, random),
             wqes: Wqes::new(n, random.rotate_left(32)),
             fetches: Slots::new(n.wqe_fetches as usize),

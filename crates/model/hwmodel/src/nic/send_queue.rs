@@ -4,6 +4,7 @@
 //! are sent, a doorbell has announced those before `known` to the NIC, and all others are only posted.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use adverb_units::Time;
 use adverb_verbs::{Psn, QpAttr, SendFlags, WcStatus};
@@ -29,11 +30,17 @@ pub(crate) struct SendQueue {
     blueflame: BlueFlame,
     /// Whether an event is scheduled at which the next WQE may be read.
     is_reading: bool,
+    /// Announced WQEs that the NIC reads in advance, one block at a time.
+    prefetch: Range<u64>,
+    /// When it has read the last block of them so far.
+    prefetched: Time,
     /// Whether an event is scheduled at which the processing unit takes the next WQE.
     is_issuing: bool,
     psn: Psn,
     max_rd_atomic: u32,
     reads_in_flight: u32,
+    /// Whether the NIC has loaded the context to send READs and atomic operations.
+    is_fetching: bool,
     /// When the last READ or atomic operation to end made room for another.
     read_room: Time,
     /// DMA reads of payload.
@@ -57,6 +64,7 @@ impl SendQueue {
         (self.unread, self.blueflame) = (0, BlueFlame::default());
         (self.doorbells, self.is_reading) = (0, false);
         (self.reads_in_flight, self.is_issuing) = (0, false);
+        (self.is_fetching, self.prefetch) = (false, 0..0);
     }
 
     pub(super) fn apply(&mut self, attr: &QpAttr) {
@@ -210,6 +218,21 @@ impl SendQueue {
         self.gathers.occupy(until);
     }
 
+    /// Whether the NIC has to load the context before it takes the next WQE: a READ or an atomic operation, unless it follows
+    /// another one immediately.
+    pub(crate) fn begin_fetches(&mut self) -> bool {
+        let next = self.next;
+        let is_fetch = self
+            .wqe(next)
+            .is_some_and(|wqe| wqe.operation.writes_local_memory());
+        is_fetch && !std::mem::replace(&mut self.is_fetching, true)
+    }
+
+    /// The NIC has sent all READs and atomic operations that it may send.
+    pub(crate) fn end_fetches(&mut self) {
+        self.is_fetching &= self.is_issuing;
+    }
+
     pub(crate) fn begin_read(&mut self) {
         self.reads_in_flight += 1;
     }
@@ -280,7 +303,7 @@ impl SendQueue {
     }
 
     /// A doorbell announces `count` WQEs, which the NIC can read from `ready` on. Returns their numbers.
-    pub(crate) fn rung(&mut self, count: u32, ready: Time) -> std::ops::Range<u64> {
+    pub(crate) fn rung(&mut self, count: u32, ready: Time) -> Range<u64> {
         let (first, doorbell) = (self.known, self.doorbells);
         self.doorbells += 1;
         self.known = (first + u64::from(count)).min(self.posted());
@@ -291,6 +314,41 @@ impl SendQueue {
             }
         }
         first..self.known
+    }
+
+    /// The NIC reads WQEs `rung`, which a doorbell announced at `there`, in advance. Returns when it begins, unless it still
+    /// has to read earlier ones.
+    pub(crate) fn prefetch(&mut self, rung: Range<u64>, there: Time) -> Option<Time> {
+        for seq in rung.clone() {
+            if let Some(wqe) = self.wqe(seq) {
+                wqe.location = WqeLocation::Announced;
+            }
+        }
+        let is_reading = !self.prefetch.is_empty();
+        if !is_reading {
+            self.prefetch.start = rung.start;
+        }
+        self.prefetch.end = rung.end;
+        (!is_reading).then_some(there.max(self.prefetched))
+    }
+
+    /// Returns the first WQE to be read in advance, and skips those that were read since the doorbell.
+    pub(crate) fn next_prefetch(&mut self) -> Option<u64> {
+        while !self.prefetch.is_empty() {
+            let first = self.prefetch.start;
+            let wqe = self.wqe(first);
+            if wqe.is_some_and(|wqe| wqe.location == WqeLocation::Announced) {
+                return Some(first);
+            }
+            self.prefetch.start += 1;
+        }
+        None
+    }
+
+    /// The NIC has read the WQEs before `next`, the last of them at `last`. Returns when it may read further ones.
+    pub(crate) fn prefetched_until(&mut self, next: u64, last: Time) -> Option<Time> {
+        (self.prefetch.start, self.prefetched) = (next, last);
+        (!self.prefetch.is_empty()).then_some(last)
     }
 
     /// Sets whether an event is scheduled at which the next WQE may be read; returns whether one was.

@@ -68,7 +68,7 @@ impl Wqes {
                 self.taken[entry.place as usize] == entry.number
             }
             WqeLocation::Buffered | WqeLocation::Next => true,
-            WqeLocation::InMemory => false,
+            WqeLocation::Announced | WqeLocation::InMemory => false,
         }
     }
 
@@ -134,6 +134,8 @@ pub(crate) enum WqeLocation {
     Read(Entry),
     /// In the NIC, which read it to send it next, once another READ may be sent.
     Next,
+    /// In the host's memory: the NIC will read it in its turn, because a doorbell has announced it.
+    Announced,
     /// In the host's memory only.
     InMemory,
 }

@@ -40,6 +40,8 @@ pub(crate) enum Event {
     Doorbell { qp: QpRef, count: u32, path: Path },
     /// The NIC can process the queue pair's next request.
     Issue { qp: QpRef },
+    /// The NIC can read the next block of WQEs that a doorbell has announced.
+    Prefetch { qp: QpRef },
     /// A processing unit is free.
     Unit { machine: MachineId, unit: u32 },
     /// The processing unit finds that a DC initiator must connect to another target.

@@ -35,25 +35,41 @@ impl Machine {
         qp.sq.written(ready.unwrap_or(now), location);
     }
 
-    /// A doorbell of `bell` bytes for `count` requests arrives.
-    pub(super) fn rung(&mut self, qp: &mut Qp, count: u32, bell: u64, now: Time) {
+    /// A doorbell of `bell` bytes for `count` requests arrives. Returns when the NIC reads the next block of announced WQEs,
+    /// if that has to be scheduled.
+    pub(super) fn rung(&mut self, qp: &mut Qp, count: u32, bell: u64, now: Time) -> Option<Time> {
         let is_behind = qp.sq.is_behind();
         let there = self.pcie.mmio(now, bell);
-        let mut rung = qp.sq.rung(count, there);
+        let rung = qp.sq.rung(count, there);
         // WQEs that would be evicted before they are sent are not read.
         let waiting = rung.end - qp.sq.next();
         let is_soon = !qp.qp_type.is_reliable() || waiting <= self.nic.wqes.entries;
-        if self.nic.wqes.prefetches() && !is_behind && is_soon {
-            while !rung.is_empty() {
-                rung.start = self.read_list(qp, rung.start, now, there - now);
-            }
+        if !self.nic.wqes.prefetches() || is_behind || !is_soon {
+            return None;
         }
+        let begin = qp.sq.prefetch(rung, there)?;
+        if begin > there {
+            return Some(begin);
+        }
+        self.prefetch(qp, now, there - now)
+    }
+
+    /// Reads the next block of announced WQEs, `delay` from now, by one read request. Returns when it may read the one after
+    /// that, if there is one: a queue pair has one such read in flight.
+    fn prefetch(&mut self, qp: &mut Qp, now: Time, delay: Span) -> Option<Time> {
+        let first = qp.sq.next_prefetch()?;
+        let most = self.nic.wqes.read_bytes;
+        let request: u64 = self.preset.params.pcie.max_read_request_bytes.get().into();
+        let next = self.read_list(qp, (first, most.min(request)), now, delay);
+        let last = qp.sq.wqe(first).map_or(now, |wqe| wqe.ready);
+        qp.sq.prefetched_until(next, last)
     }
 
     /// Reads a WQE that was evicted, with a whole block of the send queue.
     fn read_again(&mut self, qp: &mut Qp, seq: u64, now: Time) {
         self.nic.counts.wqe_misses += 1;
-        let next = self.read_list(qp, seq, now, Span::ZERO);
+        let most = self.nic.wqes.read_bytes;
+        let next = self.read_list(qp, (seq, most), now, Span::ZERO);
         let used: u64 = (seq..next)
             .filter_map(|seq| Some(qp.sq.wqe(seq)?.lines))
             .sum();
@@ -92,17 +108,19 @@ impl Machine {
         read
     }
 
-    /// Reads WQE `first` and the WQEs of the same doorbell that one read covers, `delay` from now. mlx5 NICs use
-    /// all WQEs of the block that they read, of any doorbell. Returns the number of the next WQE.
-    fn read_list(&mut self, qp: &mut Qp, first: u64, now: Time, delay: Span) -> u64 {
-        let most = self.nic.wqes.read_bytes;
+    /// Reads WQE `first` and the WQEs of the same doorbell, or that are read in advance, in a block of `most` bytes, `delay`
+    /// from now. mlx5 NICs use all WQEs of the block that they read, of any doorbell. Returns the number of the next WQE.
+    fn read_list(&mut self, qp: &mut Qp, (first, most): (u64, u64), now: Time, delay: Span) -> u64 {
         let uses_all = self.preset.driver == Driver::Mlx5;
         let doorbell = qp.sq.wqe(first).map(|wqe| wqe.doorbell);
         let (mut seq, mut bytes) = (first, 0);
         while seq < qp.sq.known()
             && let Some(wqe) = qp.sq.wqe(seq)
             && (bytes == 0 || bytes + wqe.lines * LINE <= most)
-            && (bytes == 0 || uses_all || Some(wqe.doorbell) == doorbell)
+            && (bytes == 0
+                || uses_all
+                || Some(wqe.doorbell) == doorbell
+                || wqe.location == WqeLocation::Announced)
         {
             bytes += wqe.lines * LINE;
             seq += 1;
@@ -142,6 +160,9 @@ impl Fabric {
             return false;
         };
         let (location, ready) = (wqe.location, wqe.ready);
+        if location == WqeLocation::Announced {
+            return false;
+        }
         // Requests of unreliable transports end when they are sent, independently of the peer. The NIC keeps their WQEs
         // until then: it withholds PCIe credits, and the CPU waits.
         let is_kept = !qp_type.is_reliable() && location != WqeLocation::InMemory;
@@ -159,7 +180,8 @@ impl Fabric {
         }
         let (qp, host) = (&mut self.qps[at.index], &mut self.machines[machine]);
         if !prefetches {
-            host.read_list(qp, next, now, Span::ZERO);
+            let most = host.nic.wqes.read_bytes;
+            host.read_list(qp, (next, most), now, Span::ZERO);
         } else if host.nic.fetches.admit(now) <= now {
             host.read_again(qp, next, now);
         } else {
@@ -170,6 +192,18 @@ impl Fabric {
             return false;
         }
         true
+    }
+
+    /// The NIC can read the next block of WQEs that doorbells have announced.
+    pub(super) fn prefetch(&mut self, at: QpRef, events: &mut EventQueue) {
+        let Some(machine) = self.alive(at).map(|qp| qp.machine) else {
+            return;
+        };
+        let (qp, host) = (&mut self.qps[at.index], &mut self.machines[machine]);
+        if let Some(next) = host.prefetch(qp, events.now(), Span::ZERO) {
+            events.schedule(next, Event::Prefetch { qp: at });
+        }
+        self.pump(at, events);
     }
 
     /// Schedules the next read of an evicted WQE, if a queue pair waits for one.

@@ -34,6 +34,7 @@ impl World for Fabric {
         match event {
             Event::Doorbell { qp, count, path } => self.doorbell(qp, count, path, events),
             Event::Issue { qp } => self.issue_next(qp, events),
+            Event::Prefetch { qp } => self.prefetch(qp, events),
             Event::Unit { machine, unit } => self.unit_free(machine, unit, events),
             Event::ChangeTarget { qp } => self.change_target(qp, events),
             Event::Connected { qp } => self.connected(qp, events),

@@ -8,7 +8,6 @@ use crate::ids::{MachineId, QpIndex, QpRef};
 use crate::machine::stages::sending_span;
 use crate::nic::device::{ContextKind, NicSide};
 use crate::nic::retry::Expiry;
-use crate::nic::wqe::WqeLocation;
 use crate::trace::{StepKind, Subject};
 use crate::world::fabric::{Event, EventQueue, Fabric, Path};
 use crate::world::message::{Answer, Delivery, Direction, Lent, Message};
@@ -24,7 +23,11 @@ impl Fabric {
         let qp = &mut self.qps[at.index];
         match path {
             Path::Mmio => machine.written(qp, now),
-            Path::Fetch { bell } => machine.rung(qp, count, bell.into(), now),
+            Path::Fetch { bell } => {
+                if let Some(next) = machine.rung(qp, count, bell.into(), now) {
+                    events.schedule(next, Event::Prefetch { qp: at });
+                }
+            }
         }
         self.pump(at, events);
     }
@@ -51,14 +54,26 @@ impl Fabric {
             events.schedule(ready, Event::Issue { qp: at });
             return false;
         }
-        self.queue_up(at, now);
-        true
+        self.queue_up(at, events)
     }
 
-    fn queue_up(&mut self, at: QpRef, now: Time) {
-        let qp = &self.qps[at.index];
-        let unit = &mut self.machines[qp.machine].nic.units[qp.unit as usize];
-        unit.waiting.push_back((at, now));
+    /// Queues a queue pair at its processing unit; if the NIC first has to load its context, when it has. Returns whether it
+    /// is queued.
+    fn queue_up(&mut self, at: QpRef, events: &mut EventQueue) -> bool {
+        let now = events.now();
+        let qp = &mut self.qps[at.index];
+        let host = &mut self.machines[qp.machine];
+        if qp.sq.begin_fetches() {
+            let loaded = host.load_context(at.index.0, now);
+            if loaded > now {
+                events.schedule(loaded, Event::Issue { qp: at });
+                return false;
+            }
+        }
+        host.nic.units[qp.unit as usize]
+            .waiting
+            .push_back((at, now));
+        true
     }
 
     /// Returns when the NIC can process the next WQE; `None` if none may be sent.
@@ -83,8 +98,7 @@ impl Fabric {
 
     /// The NIC can process the next WQE of a queue pair.
     pub(super) fn issue_next(&mut self, at: QpRef, events: &mut EventQueue) {
-        if self.alive(at).is_some() {
-            self.queue_up(at, events.now());
+        if self.alive(at).is_some() && self.queue_up(at, events) {
             self.serve_unit(at, events);
         }
     }
@@ -119,7 +133,11 @@ impl Fabric {
             if let Some(qp) = self.alive(at) {
                 qp.sq.end_turn();
                 self.take_turn(at, since, events);
-                self.line_up(at, events);
+                if !self.line_up(at, events)
+                    && let Some(qp) = self.alive(at)
+                {
+                    qp.sq.end_fetches();
+                }
             }
         }
     }
@@ -132,13 +150,9 @@ impl Fabric {
         }
         let seq = qp.sq.issue();
         let (machine, unit) = (qp.machine, qp.unit as usize);
-        let location = qp.sq.wqe(seq).map(|wqe| wqe.location);
         let host = &mut self.machines[machine];
         let nic = &mut host.nic;
-        let mut span = nic.params.unit_wqe_ns;
-        if matches!(location, Some(WqeLocation::Read(_) | WqeLocation::Next)) {
-            span += nic.params.unit_fetch_ns;
-        }
+        let span = nic.params.unit_wqe_ns;
         nic.units[unit].server.begin(now, span);
         // It holds the request until the transmit side takes it.
         let taken = nic.tx.free();
@@ -175,7 +189,12 @@ impl Fabric {
         let solicited = wqe.flags.contains(SendFlags::SOLICITED);
         let target = wqe.target;
         let host = &mut self.machines[machine];
-        let context = host.context(at.index.0, ContextKind::Requester);
+        // For a READ or an atomic operation, it was loaded before.
+        let context = if operation.writes_local_memory() {
+            Span::ZERO
+        } else {
+            host.context(at.index.0, ContextKind::Requester)
+        };
         host.trace.note(StepKind::ContextMiss, now, now + context);
         let span = sending_span(host, operation, lines) + context;
         let passed = host.transmit(now, span);

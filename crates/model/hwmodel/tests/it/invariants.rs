@@ -180,6 +180,43 @@ fn lists_are_not_slower_than_single_requests_on_three_generations() {
     }
 }
 
+/// All WQEs of a doorbell were read at once, so that a list on one queue pair was limited by its processing unit alone.
+#[test]
+fn a_queue_pair_has_one_read_of_wqes_in_flight() {
+    for (preset, round_trip) in [("connect_ib", 428.0), ("cx3", 419.0)] {
+        let rate = |list| {
+            let load = Load {
+                posting: Posting::List(list),
+                signaled_every: 32,
+                ..load(Opcode::Write, true, 128)
+            };
+            outbound(preset, Transport::Uc, &load, [1, 1]).mops()
+        };
+        // One line each, 512 B in a round trip.
+        let most = 8.0 / round_trip * 1e3;
+        let (short, long) = (rate(4), rate(16));
+        assert!(
+            long < 1.02 * most && short > 0.8 * long,
+            "{preset}: {short:.2} and {long:.2} M/s, at most {most:.2}"
+        );
+    }
+}
+
+/// Short of its other limits, a ConnectX-3 sent READs of many queue pairs as fast as those of one.
+#[test]
+fn reads_that_follow_another_need_no_context() {
+    let rate = |per_qp, cores| {
+        let load = load(Opcode::Read, false, per_qp);
+        outbound("cx3", Transport::Rc, &load, [cores, 1]).mops()
+    };
+    // One context in 123 ns.
+    let most = 1e3 / 123.0;
+    let (one, many) = (rate(1, 16), rate(1, 32));
+    assert!(one < most && many < most, "{one:.2} and {many:.2} M/s");
+    let several = rate(8, 16);
+    assert!(several > 2.0 * most, "{several:.2} M/s with 8 in flight");
+}
+
 /// The rate of a machine in steady state: warm-up and measured time are doubled until it is, as `adverb model validate` does.
 fn steady(preset: &str, transport: Transport, load: &Load) -> f64 {
     let lengthened = (0..7).map(|doubled| 1 << doubled);
