@@ -215,7 +215,7 @@ fn arrays_across_slow_reads_whose_data_cross_in_the_same_direction() {
     );
 }
 
-/// Returns the mean wait of each of `clients` that READ with one request in flight.
+/// Returns the mean wait of each of `clients` that WRITE with one request in flight: the NIC loads no context for it.
 fn waits(clients: u32, is_one_process: bool) -> Vec<f64> {
     let preset = Preset::built_in("cx3_fdr_nurdma").unwrap();
     let mut cluster = Cluster::new(&preset, &[Placement::Cached; 2]);
@@ -224,7 +224,7 @@ fn waits(clients: u32, is_one_process: bool) -> Vec<f64> {
     }
     let load = Load {
         timing: Timing::Each,
-        ..Load::new(Opcode::Read, 64)
+        ..Load::new(Opcode::Write, 64)
     };
     let shape = Outbound {
         cores: clients,
