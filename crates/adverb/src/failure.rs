@@ -2,7 +2,9 @@
 //!
 //! All errors end as one line `error: <cause>: <cause of the cause>…` on stderr.
 
+use std::env;
 use std::error::Error as StdError;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
@@ -10,7 +12,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use adverb_launch::{CannotRun, Interrupt, Usage};
 
-use crate::args::Cli;
+use crate::args::{self, Cli};
 use crate::terminal;
 
 /// A signal ended a `--run-forever`, as intended: there is nothing to report.
@@ -39,8 +41,8 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> Option<ExitCode> {
 /// Formats clap's error as one line that names the value and the remedy.
 pub(crate) fn usage_line(error: &clap::Error) -> String {
     let arg = text(error, ContextKind::InvalidArg).unwrap_or_default();
-    let flag = bare(&arg);
     let value = text(error, ContextKind::InvalidValue).unwrap_or_default();
+    let flag = typed(bare(&arg), &value);
     match error.kind() {
         ErrorKind::ValueValidation => {
             let source = error.source();
@@ -66,7 +68,8 @@ pub(crate) fn usage_line(error: &clap::Error) -> String {
             format!("unknown command '{name}': {}", commands(error))
         }
         ErrorKind::MissingRequiredArgument => {
-            format!("{flag} is missing: {}", see_help(error))
+            let verb = if flag.contains(", ") { "are" } else { "is" };
+            format!("{flag} {verb} missing: {}", see_help(error))
         }
         ErrorKind::ArgumentConflict => {
             let other = text(error, ContextKind::PriorArg).unwrap_or_default();
@@ -86,6 +89,26 @@ pub(crate) fn usage_line(error: &clap::Error) -> String {
 fn bare(args: &str) -> String {
     let names = args.split(", ").map(|arg| arg.split([' ', '=']).next());
     names.flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// Returns an option by the name that was typed before this value: `--rate` for `--link-rate`, of which it is an alias.
+fn typed(flag: String, value: &str) -> String {
+    let top = args::command();
+    let all = top.get_subcommands().flat_map(clap::Command::get_arguments);
+    let own = all.filter(|arg| {
+        arg.get_long()
+            .is_some_and(|long| flag == format!("--{long}"))
+    });
+    let aliases = own.filter_map(clap::Arg::get_all_aliases).flatten();
+    let words: Vec<OsString> = env::args_os().collect();
+    let is_typed = |name: &String| {
+        words
+            .windows(2)
+            .any(|pair| pair[0] == **name && pair[1] == *value)
+            || words.iter().any(|word| *word == *format!("{name}={value}"))
+    };
+    let mut names = aliases.map(|alias| format!("--{alias}"));
+    names.find(is_typed).unwrap_or(flag)
 }
 
 fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {

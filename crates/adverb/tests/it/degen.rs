@@ -265,6 +265,7 @@ fn what_cannot_be_is_refused_in_one_line() {
     // They were unknown arguments '-5' and '-1'.
     assert_snapshot!(refused("degen --link-rate -5Mbit -- true"), @"error: --link-rate: invalid rate '-5Mbit': expected a number and a unit, such as 10Gbit/s, 2.5Gbit or 100Mbit");
     assert_snapshot!(refused("interference --size -1K"), @"error: --size: invalid size '-1K': expected bytes, or a number with K, M or G (binary), such as 8, 4K, 1M");
+    assert_snapshot!(refused("degen --loss 0 --rate 0 -- true"), @"error: --rate: invalid rate '0': expected a number and a unit, such as 10Gbit/s, 2.5Gbit or 100Mbit");
     assert_snapshot!(refused("rpc --rate -5k"), @"error: --rate: invalid rate '-5k': expected a number per second, such as 5000, 100k or 2M");
     // No packet passed the router.
     assert_snapshot!(refused("degen --addresses 127.0.0.1 127.0.0.2 -- true"), @"error: --addresses: packets to 127.0.0.1 do not leave their host: use another range, such as 10.77.0.0/24");

@@ -183,7 +183,7 @@ fn the_study_of_numa_draws_its_figures_on_a_model() {
     );
     // One claim is about ConnectX-4 alone.
     assert!(
-        summary.contains("The study states 35 of them of this hardware"),
+        summary.contains("The study makes 35 of the tested claims about this hardware"),
         "{judged}"
     );
 }

@@ -94,7 +94,7 @@ fn invalid_options_are_refused() {
     assert_snapshot!(refused("run --delay 11s -- true"), @"error: --delay '11s': 11.0 s exceeds the longest delay, 10.0 s");
     assert_snapshot!(refused("run --delay=-1ms -- true"), @"error: --delay: invalid duration '-1ms': expected a number and a unit, such as 2s, 500ms, 20us or 100ns");
     assert_snapshot!(refused("run --delay 1ms --jitter 2ms -- true"), @"error: --jitter 2.00 ms exceeds --delay 1.00 ms");
-    assert_snapshot!(refused("run --rate 10 -- true"), @"error: --link-rate: invalid rate '10': expected a number and a unit, such as 10Gbit/s, 2.5Gbit or 100Mbit");
+    assert_snapshot!(refused("run --rate 10 -- true"), @"error: --rate: invalid rate '10': expected a number and a unit, such as 10Gbit/s, 2.5Gbit or 100Mbit");
     assert_snapshot!(refused("run --queue 5 -- true"), @"error: --link-rate is missing: see `adverb run --help`");
     assert_snapshot!(refused("run --rate 1Gbit --queue 0 -- true"), @"error: --queue: invalid count '0': expected a whole number from 1 to 1000000");
     assert_snapshot!(refused("env --address localhost"), @"error: --address: invalid address 'localhost': expected an IPv4 or IPv6 address of this host, such as 10.0.0.1");

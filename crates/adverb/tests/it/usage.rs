@@ -122,7 +122,7 @@ fn loss_is_studied_where_packets_can_be_lost() {
 fn timeouts_and_retries() {
     assert_snapshot!(usage("ping --op send --timeout 0"), @"error: --timeout: invalid timeout '0': expected a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
     assert_snapshot!(usage("blast --op send --timeout 3h"), @"error: --timeout: invalid timeout '3h': expected a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
-    assert_snapshot!(usage("blast --op send --qp-timeout 32"), @"error: --timeout: invalid timeout '32': expected a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
+    assert_snapshot!(usage("blast --op send --qp-timeout 32"), @"error: --qp-timeout: invalid timeout '32': expected a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
     assert_snapshot!(usage("ping --op send --retries 8"), @"error: --retries: invalid retry count '8': expected 0 to 7");
     assert_snapshot!(usage("ping --op read --device model:cx3 --timeout 1ms"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:cx3 loses no packets, so nothing is ever retransmitted; leave it out, or add --loss or --delay");
     assert_snapshot!(usage("study --device model:cx3 --timeout 1ms --out s"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:cx3 loses no packets, so nothing is ever retransmitted; leave it out, or add --loss or --delay");

@@ -181,14 +181,15 @@ impl Sum for Span {
 }
 
 impl fmt::Display for Span {
-    /// Three significant digits in the largest unit that keeps the number at 1 or above: `1.25 µs`.
+    /// Three significant digits in the largest unit that keeps the number at 1 or above: `1.25 µs`; `0 s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
             PS_PER_S.. => (PS_PER_S, "s"),
             PS_PER_MS.. => (PS_PER_MS, "ms"),
             PS_PER_US.. => (PS_PER_US, "µs"),
             PS_PER_NS.. => (PS_PER_NS, "ns"),
-            _ => return f.pad(&format!("{} ps", self.0)),
+            1.. => return f.pad(&format!("{} ps", self.0)),
+            0 => return f.pad("0 s"),
         };
         let value = crate::rate::three_digits(self.0 as f64 / unit as f64);
         f.pad(&format!("{value} {name}"))
@@ -263,6 +264,7 @@ mod tests {
 
     #[test]
     fn prints_three_digits_in_the_fitting_unit() {
+        assert_eq!(Span::ZERO.to_string(), "0 s");
         assert_eq!(Span::from_ps(999).to_string(), "999 ps");
         assert_eq!(Span::from_ns(48).to_string(), "48.0 ns");
         assert_eq!(Span::from_ns(1250).to_string(), "1.25 µs");

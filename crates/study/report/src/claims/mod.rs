@@ -311,15 +311,18 @@ impl Assessment<'_> {
             0 => String::new(),
             n => format!(" ({n} of them by construction)"),
         };
+        let rest = |answer, how: &str| match of(answer) {
+            0 => String::new(),
+            count => format!(" {count} {how}."),
+        };
         format!(
-            "Of {} claims of {}, {answered} were tested on {}: {holds} hold{trivial}, {} do not. {} were not \
-             measured, {} this device cannot answer.{}",
+            "Of {} claims of {}, {answered} were tested on {}: {holds} hold{trivial}, {} do not.{}{}{}",
             self.judgements.len(),
             self.ledger.source,
             self.device,
             of(Answer::Fails),
-            of(Answer::NotMeasured),
-            of(Answer::CannotTell),
+            rest(Answer::NotMeasured, "were not measured"),
+            rest(Answer::CannotTell, "cannot be answered by this device"),
             self.of_own_hardware(answered),
         )
     }
@@ -332,10 +335,10 @@ impl Assessment<'_> {
         let (holds, fails) = (of(Answer::Holds), of(Answer::Fails));
         match holds + fails {
             _ if self.device.kind != DeviceKind::Model => String::new(),
-            0 => " The study states none of them of this hardware.".to_owned(),
+            0 => " The study makes none of the tested claims about this hardware.".to_owned(),
             own if own == answered => String::new(),
             own => format!(
-                " The study states {own} of them of this hardware: {holds} hold, {fails} do not."
+                " The study makes {own} of the tested claims about this hardware: {holds} hold, {fails} do not."
             ),
         }
     }

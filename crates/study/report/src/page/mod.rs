@@ -272,9 +272,17 @@ fn why_left_out<'r>(report: &'r Report<'_>, figure: &FigureSpec) -> &'r str {
     }
 }
 
+/// Returns the place of a figure in its publication: `Figure 3` of `NUMA Figure 3`.
+fn number(name: &str) -> Option<&str> {
+    let place = ["Figure ", "Section "]
+        .into_iter()
+        .find_map(|word| name.find(word));
+    place.map(|place| &name[place..])
+}
+
 fn title(figure: &FigureSpec) -> Markup {
     html! {
-        @if let Some(number) = figure.name.strip_prefix("Figure ") { span class="number" { "Figure " (number) } " " }
+        @if let Some(number) = number(figure.name) { span class="number" { (number) } " " }
         (figure.title)
     }
 }
