@@ -22,6 +22,7 @@ mod ranks;
 mod report;
 mod request;
 mod run;
+mod section;
 mod services;
 mod sink;
 mod study;

@@ -55,7 +55,8 @@ fn run(
     let interrupt = Interrupt::listen()?;
     let monitor = (!backend.is_served_here()).then(|| LoadMonitor::from_now(&device));
     let mut recorder = Recorder::new(backend, &cells, hosts::log)?;
-    let points: Vec<Values> = cells.iter().map(values).collect();
+    let points = cells.iter().map(|cell| (String::new(), values(cell)));
+    let points: Vec<(String, Values)> = points.collect();
     let mut sink = Sink::open(
         Rows {
             cells: cells.clone(),
@@ -198,7 +199,7 @@ impl Table for Rows {
         })
     }
 
-    fn columns(&self) -> Vec<(&'static str, usize)> {
+    fn columns(&self, _: &Record) -> Vec<(&'static str, usize)> {
         let spec = &self.cells[0];
         let p = &spec.params;
         table::columns((spec.program, p.op, p.traffic.transport), self.unit)

@@ -2,16 +2,18 @@
 
 use std::io::Write;
 
-use adverb_host::{Arrays, MemoryTimes, memory_times, nodes};
+use adverb_host::{memory_times, nodes, usable_cores, usual_arrays};
+use adverb_patterns::Nodes;
 use adverb_units::{Bytes, Span, Throughput};
-use serde_json::json;
+use adverb_verbs::MemoryTimes;
+use serde_json::Value;
 
 use crate::args::{Format, NodesArgs};
 use crate::{table, terminal};
 
 /// `adverb nodes`.
 pub(crate) fn run(args: &NodesArgs) -> anyhow::Result<()> {
-    let arrays = Arrays::of_this_machine();
+    let (arrays, usable) = (usual_arrays(), usable_cores());
     let mut out = terminal::stdout();
     if args.format == Format::Text {
         writeln!(
@@ -27,19 +29,10 @@ pub(crate) fn run(args: &NodesArgs) -> anyhow::Result<()> {
     }
     for cpus in nodes() {
         for memory in nodes() {
-            let times = memory_times((cpus, memory), arrays)?;
+            let times = memory_times((cpus, memory), arrays, &usable)?;
             match args.format {
                 Format::Text => writeln!(out, "{}", row((cpus, memory), times))?,
-                Format::Json => writeln!(
-                    out,
-                    "{}",
-                    json!({
-                        "cpu_node": cpus, "memory_node": memory,
-                        "cached_bytes": arrays.cached, "large_bytes": arrays.large,
-                        "cached_ns": times.cached_ns, "memory_ns": times.large_ns,
-                        "read_bytes_per_s": times.read_bytes_per_s, "line_ns": times.line_ns,
-                    })
-                )?,
+                Format::Json => writeln!(out, "{}", object((cpus, memory), times)?)?,
             }
         }
     }
@@ -47,6 +40,18 @@ pub(crate) fn run(args: &NodesArgs) -> anyhow::Result<()> {
         writeln!(out, "This machine has one NUMA node.")?;
     }
     Ok(())
+}
+
+/// Returns the object of `--json`: parameters and metrics of the program.
+fn object(nodes: (u32, u32), times: MemoryTimes) -> anyhow::Result<Value> {
+    let parts = [
+        Nodes::new(nodes.0, nodes.1).parameters(),
+        serde_json::to_value(times)?,
+    ];
+    let parts = parts.iter().filter_map(Value::as_object).flatten();
+    Ok(parts
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect())
 }
 
 fn row((cpus, memory): (u32, u32), times: MemoryTimes) -> String {
@@ -59,6 +64,6 @@ fn row((cpus, memory): (u32, u32), times: MemoryTimes) -> String {
     format!(
         "{cpus:>7} {memory:>9} {:>9} {:>9} {read:>10} {line:>9}",
         table::ns(times.cached_ns),
-        table::ns(times.large_ns)
+        table::ns(times.memory_ns)
     )
 }

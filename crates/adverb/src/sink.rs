@@ -1,25 +1,31 @@
 //! Output of the records of a measuring command: rows or objects on stdout, and a folder if one was named.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use adverb_launch::SUPPORT;
 use adverb_measure::{Ending, Folder, Rendered, render};
-use adverb_report::format;
-use adverb_results::{Outcome, Probability, Record, Values, Writer, swept};
-use anyhow::bail;
-use serde_json::Value;
+use adverb_results::{Outcome, Record, Values, Writer};
+use anyhow::{Context as _, bail};
 
 use crate::args::{Format, LimitArgs, OutArgs};
+use crate::section::{Section, flat_injected};
 use crate::{hosts, terminal};
 
 /// How the records of a program are printed.
 pub(crate) trait Table {
-    /// Returns the title: the parameters that all rows share.
+    /// Returns the title of a record's section: the parameters that all rows share.
     fn title(&self, record: &Record) -> String;
 
-    /// Names and widths of the columns.
-    fn columns(&self) -> Vec<(&'static str, usize)>;
+    /// Returns the section of records with these figures. Rows of a section have a title, columns and a header of their
+    /// own, and if the section has a name, a line with the parameters that they share.
+    fn section<'f>(&self, figures: &'f [String]) -> &'f str {
+        let _ = figures;
+        ""
+    }
+
+    /// Names and widths of the columns in the section of a record.
+    fn columns(&self, record: &Record) -> Vec<(&'static str, usize)>;
 
     /// The values of the rows of a record, mostly one; `None` if not measured.
     fn rows(&self, record: &Record) -> Vec<Vec<Option<String>>>;
@@ -36,9 +42,9 @@ pub(crate) struct Sink<T> {
     table: T,
     /// How records are printed; `None` if they are only kept.
     format: Option<Format>,
-    /// Parameters that differ between the points: columns of their own. Sizes have a column anyway.
-    swept: Vec<String>,
-    has_header: bool,
+    sections: Vec<Section>,
+    /// The place of the section of the last row.
+    current: Option<usize>,
     label: Option<String>,
     limits: LimitArgs,
     /// Points outside the limits.
@@ -56,13 +62,13 @@ struct RecordFolder {
 }
 
 impl<T> Sink<T> {
-    /// Opens the output for points with these parameters.
+    /// Opens the output for points with these sections and parameters.
     ///
     /// # Errors
     /// The folder cannot be written, or has records and --resume was not given.
     pub(crate) fn open(
         table: T,
-        points: &[Values],
+        points: &[(String, Values)],
         (args, format): (&OutArgs, Option<Format>),
     ) -> anyhow::Result<Self> {
         let folder = args
@@ -81,14 +87,18 @@ impl<T> Sink<T> {
                     earlier,
                 })
             });
+        let mut sections: BTreeMap<&str, Vec<Values>> = BTreeMap::new();
+        for (section, params) in points {
+            let points = sections.entry(section).or_default();
+            points.push(flat_injected(params));
+        }
+        let sections = sections.into_iter();
+        let sections = sections.map(|(name, points)| Section::of(name, &points));
         Ok(Sink {
             table,
             format,
-            swept: {
-                let points: Vec<Values> = points.iter().map(flat_injected).collect();
-                swept(&points.iter().collect::<Vec<_>>())
-            },
-            has_header: false,
+            sections: sections.collect(),
+            current: None,
             label: args.label.clone(),
             limits: args.limits,
             missed: 0,
@@ -180,90 +190,35 @@ impl<T: Table> Sink<T> {
             return Ok(());
         }
         let mut out = terminal::stdout();
-        if !std::mem::replace(&mut self.has_header, true) {
+        let name = self.table.section(&record.figures);
+        let place = self
+            .sections
+            .iter()
+            .position(|section| section.name == name);
+        let place = place.context("the section of a record is that of its point")?;
+        let section = &self.sections[place];
+        let columns = self.table.columns(&record);
+        let last = self.current.replace(place);
+        if last != Some(place) {
+            if last.is_some() {
+                writeln!(out)?;
+            }
             writeln!(out, "{}", self.table.title(&record))?;
-            writeln!(out, "{}", self.header())?;
+            if !name.is_empty() && !section.shared.is_empty() {
+                writeln!(out, "{}", terminal::wrapped(&section.shared.join(", ")))?;
+            }
+            writeln!(out, "{}", section.header(&columns))?;
         }
         if let Some(support) = record.provenance.active.device.get(SUPPORT) {
             let line = format!("{} is a model: {support}", record.device);
             self.support.insert(line);
         }
         for values in self.table.rows(&record) {
-            writeln!(out, "{}", self.row(&record, values))?;
+            writeln!(out, "{}", section.row(&record, &columns, values))?;
         }
         if let Some(remark) = self.table.remark(&record) {
             writeln!(out, "{remark}")?;
         }
         Ok(out.flush()?)
     }
-
-    fn header(&self) -> String {
-        let swept = self.swept.iter();
-        let swept = swept.map(|name| pad(without_unit(name), width(name)));
-        let columns = self.table.columns().into_iter();
-        let columns = columns.map(|(name, width)| pad(name, width));
-        swept.chain(columns).collect::<Vec<_>>().join("  ")
-    }
-
-    fn row(&self, record: &Record, values: Vec<Option<String>>) -> String {
-        let params = flat(&record.params);
-        let swept = self.swept.iter().map(|name| {
-            let value = params.get(name).and_then(|value| shown(name, value));
-            pad(value.as_deref().unwrap_or("-"), width(name))
-        });
-        let columns = self.table.columns().into_iter();
-        let values = columns.zip(values);
-        let values = values.map(|((_, width), value)| pad(value.as_deref().unwrap_or("-"), width));
-        swept.chain(values).collect::<Vec<_>>().join("  ")
-    }
-}
-
-/// Returns the parameters with each of the faults as one of its own: `loss`, `delay_ns`.
-fn flat(params: &Values) -> Values {
-    flat_with(params, |_, _| true)
-}
-
-/// The same with the faults that are injected.
-fn flat_injected(params: &Values) -> Values {
-    flat_with(params, |name, value| {
-        name != "seed" && value.as_f64() != Some(0.0)
-    })
-}
-
-fn flat_with(params: &Values, is_wanted: impl Fn(&str, &Value) -> bool) -> Values {
-    let mut flat = params.clone();
-    if let Some(Value::Object(faults)) = flat.shift_remove("impairment") {
-        flat.extend(
-            faults
-                .into_iter()
-                .filter(|(name, value)| is_wanted(name, value)),
-        );
-    }
-    flat
-}
-
-/// Parameters that are shares of packets.
-const SHARES: [&str; 4] = ["loss", "duplicate", "reorder", "corrupt"];
-
-/// Returns a parameter's value with its unit, a share of packets in percent.
-fn shown(name: &str, value: &Value) -> Option<String> {
-    match serde_json::from_value(value.clone()) {
-        Ok(share) if SHARES.contains(&name) => Some(Probability::to_string(&share)),
-        _ => format::parameter(name, Some(value)),
-    }
-}
-
-fn without_unit(name: &str) -> &str {
-    let units = ["_ns", "_per_s"];
-    let without = units.iter().find_map(|unit| name.strip_suffix(unit));
-    without.unwrap_or(name)
-}
-
-fn width(name: &str) -> usize {
-    without_unit(name).len().max(7)
-}
-
-/// Right-aligned.
-fn pad(text: &str, width: usize) -> String {
-    format!("{text:>width$}")
 }

@@ -5,9 +5,11 @@ use std::fs;
 use std::io::Write;
 
 use adverb_host::{
-    Arrays, CpuTimes, Machine, MemoryTimes, Socket, cpu_times, memory_times, nodes, now_rfc3339,
+    CpuTimes, Machine, Socket, cpu_times, memory_times, nodes, now_rfc3339, usable_cores,
+    usual_arrays,
 };
 use adverb_launch::{Hardware, PresetChoice, Usage};
+use adverb_verbs::MemoryTimes;
 use anyhow::Context;
 
 use crate::args::CalibrateArgs;
@@ -23,7 +25,7 @@ pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<()> {
     terminal::say("measuring this host: about 10 s; other programs make the figures worse");
     let node = nodes()[0];
     let cpu = cpu_times().context("cannot measure this host's CPU")?;
-    let memory = memory_times((node, node), Arrays::of_this_machine())?;
+    let memory = memory_times((node, node), usual_arrays(), &usable_cores())?;
     let text = preset(&nic, &values(&nic, (cpu, memory), Socket::first()));
     match &args.out {
         None => write!(terminal::stdout(), "{text}")?,
@@ -67,7 +69,7 @@ fn values(
     add("cpu.syscall_ns", Some(cpu.syscall.as_ns_f64()), Measured);
     add("cpu.clock_ns", Some(cpu.clock.as_ns_f64()), Measured);
     add("memory.llc_ns", Some(memory.cached_ns), Measured);
-    add("memory.dram_ns", Some(memory.large_ns), Measured);
+    add("memory.dram_ns", Some(memory.memory_ns), Measured);
     add("memory.line_transfer_ns", memory.line_ns, Measured);
     let mib = |cache: adverb_units::Bytes| cache.get() as f64 / f64::from(1 << 20);
     add("memory.llc_mib", socket.cache.map(mib), Reported);
@@ -144,8 +146,9 @@ mod tests {
             copy_byte_ns: 0.123_456,
         };
         let memory = MemoryTimes {
+            arrays: usual_arrays(),
             cached_ns: 20.04,
-            large_ns: 101.0,
+            memory_ns: 101.0,
             read_bytes_per_s: 1e10,
             line_ns: None,
         };

@@ -236,7 +236,7 @@ impl Table for Life {
         format!("{} on {}: {}", record.program, record.device, self.title)
     }
 
-    fn columns(&self) -> Vec<(&'static str, usize)> {
+    fn columns(&self, _: &Record) -> Vec<(&'static str, usize)> {
         vec![
             ("step                  ", STEP),
             ("active p50", 10),

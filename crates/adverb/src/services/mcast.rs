@@ -144,7 +144,7 @@ impl Table for Rows {
         format!("{} on {}: {}", record.program, record.device, self.title)
     }
 
-    fn columns(&self) -> Vec<(&'static str, usize)> {
+    fn columns(&self, _: &Record) -> Vec<(&'static str, usize)> {
         vec![
             ("role         ", ROLE),
             ("messages", 9),

@@ -23,7 +23,7 @@ impl Table for Rows {
         format!("{} on {}: {}", record.program, record.device, self.title)
     }
 
-    fn columns(&self) -> Vec<(&'static str, usize)> {
+    fn columns(&self, _: &Record) -> Vec<(&'static str, usize)> {
         let names = [
             "requests", "rate", "least", "most", "batch", "mean", "sd", "p50", "p99", "p99.9",
             "max",

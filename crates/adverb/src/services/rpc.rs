@@ -205,7 +205,7 @@ impl Table for Rows {
         )
     }
 
-    fn columns(&self) -> Vec<(&'static str, usize)> {
+    fn columns(&self, _: &Record) -> Vec<(&'static str, usize)> {
         let mut columns: Vec<_> = ["rate", "mean", "p50", "p99"].map(|name| (name, 9)).into();
         columns.extend([
             ("client CPU", 10),

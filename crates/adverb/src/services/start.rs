@@ -16,6 +16,7 @@ use crate::args::{ClientArgs, DeviceArgs, Format, TargetArgs};
 use crate::busy::LoadMonitor;
 use crate::hosts;
 use crate::request::{Shape, check_path, check_places};
+use crate::section::with_program;
 use crate::sink::{Sink, Table};
 use crate::terminal;
 
@@ -137,7 +138,11 @@ pub(super) fn measure_each<T: Table>(
         recorders.push(recorder(args, cells)?);
     }
     let points = all.iter().flat_map(|(_, cells)| *cells);
-    let points: Vec<Values> = points.map(|cell| cell.params.clone()).collect();
+    let points = points.map(|cell| {
+        let params = with_program(cell.program, &cell.params);
+        (table.section(&cell.figures).to_owned(), params)
+    });
+    let points: Vec<(String, Values)> = points.collect();
     let (first, _) = all[0];
     let mut sink = Sink::open(table, &points, (&first.on.out, first.prints))?;
     let mut records = Vec::new();

@@ -140,7 +140,7 @@ impl Table for Rows {
         format!("{} on {}: {}", record.program, record.device, self.title)
     }
 
-    fn columns(&self) -> Vec<(&'static str, usize)> {
+    fn columns(&self, _: &Record) -> Vec<(&'static str, usize)> {
         let names = ["updates", "remote", "each", "local", "each", "lost"];
         names.map(|name| (name, 10)).to_vec()
     }

@@ -4,6 +4,7 @@ use adverb_launch::{DeviceChoice, Usage};
 use adverb_measure::JobCell;
 use adverb_patterns::rendezvous::Protocol;
 use adverb_patterns::{By, Job, Task, Wan};
+use adverb_report::format;
 use adverb_results::{Completion, Record, Word};
 use adverb_units::{Bytes, Span};
 use anyhow::Result;
@@ -260,8 +261,8 @@ const INTERFERENCE: [Column; 5] = [
     Column("alone", "computation_ns.p50", table::ns),
     Column("loaded", "loaded_computation_ns.p50", table::ns),
     Column("slowdown", "slowdown", table::two_places),
-    Column("messages/s", "messages_per_s", count),
-    Column("MB/s", "bytes_per_s", megabytes),
+    Column("rate", "messages_per_s", format::rate),
+    Column("goodput", "bytes_per_s", format::throughput),
 ];
 
 const RENDEZVOUS: [Column; 5] = [
@@ -271,14 +272,6 @@ const RENDEZVOUS: [Column; 5] = [
     Column("max", "one_way_ns.max", table::ns),
     Column("requests", "requests_per_transfer", table::two_places),
 ];
-
-fn count(value: f64) -> String {
-    format!("{value:.0}")
-}
-
-fn megabytes(bytes: f64) -> String {
-    format!("{:.1}", bytes / 1e6)
-}
 
 /// Rows below the title of a program.
 struct Rows {
@@ -291,7 +284,7 @@ impl Table for Rows {
         format!("{} on {}: {}", record.program, record.device, self.title)
     }
 
-    fn columns(&self) -> Vec<(&'static str, usize)> {
+    fn columns(&self, _: &Record) -> Vec<(&'static str, usize)> {
         let columns = self.columns.iter();
         columns.map(|column| (column.0, 11)).collect()
     }

@@ -3,15 +3,17 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 use std::sync::mpsc::Sender;
 
-use adverb_experiments::{Abilities, Profile, ProgramStudy};
+use adverb_experiments::{Abilities, Part, Profile, ProgramStudy, Words};
 use adverb_host::{nodes, resolve, usable_cores};
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, SoftAddress, TcpAddress, Usage};
 use adverb_measure::{JobCell, Rendered};
-use adverb_results::{Impairment, Record};
+use adverb_report::{FigureSpec, Plots, RecordPanel};
+use adverb_results::{DeviceKind, Impairment, Record};
 use adverb_units::Span;
-use adverb_verbs::{NodeChoice, PathOptions};
+use adverb_verbs::{AtomicCap, NodeChoice, PathOptions};
 use anyhow::Context as _;
 use serde_json::json;
 
@@ -22,6 +24,12 @@ use crate::args::{DeviceArgs, Format, OutArgs, StudyArgs, TargetArgs};
 use crate::services::{Setting, measure_as};
 use crate::sink::Table;
 use crate::{report, terminal};
+
+/// Width of a column of a metric, at least.
+const METRIC: usize = 10;
+
+/// NUMA nodes of this machine.
+static NODES: LazyLock<Vec<u32>> = LazyLock::new(nodes);
 
 /// Measures the study's cells on each device, and writes the report.
 pub(super) fn run(study: &'static ProgramStudy, args: &StudyArgs) -> anyhow::Result<ExitCode> {
@@ -87,10 +95,14 @@ fn measure(
             prints: (args.format == Format::Text).then_some(Format::Text),
             ..Setting::new(&on, args.repetitions.unwrap_or(1), Span::from_secs(10))
         };
-        let cells = cells(study, args, device)?;
+        let asked = asked_figures(args)?;
+        let is_asked = |spec: &&FigureSpec| asked.iter().any(|id| id.as_str() == spec.id);
+        let asked = study.figures.iter().copied().filter(is_asked).collect();
+        let rows = Rows { study, asked };
+        let cells = cells(&rows, args, device)?;
         planned += cells.len();
         let cells = cells.into_iter().map(Ok);
-        let (records, rendered) = measure_as(cells, &setting, |_| Rows(study))?;
+        let (records, rendered) = measure_as(cells, &setting, |_| rows)?;
         measured += records.len();
         last = rendered;
     }
@@ -131,13 +143,9 @@ fn refuse(study: &ProgramStudy, args: &StudyArgs) -> Result<(), Usage> {
     Err(Usage(reason))
 }
 
-/// Returns the cells of a study on a device; says which parts of it are left out there.
-fn cells(
-    study: &ProgramStudy,
-    args: &StudyArgs,
-    device: &DeviceArgs,
-) -> anyhow::Result<Vec<JobCell>> {
-    let device = device.choice();
+/// Returns the cells of a study on a device, by figure; says which parts of it are left out there.
+fn cells(rows: &Rows, args: &StudyArgs, device: &DeviceArgs) -> anyhow::Result<Vec<JobCell>> {
+    let (study, device) = (rows.study, device.choice());
     let is_virtual = matches!(device, DeviceChoice::Model(_));
     let known = abilities(&device)?;
     let abilities = Abilities {
@@ -145,10 +153,7 @@ fn cells(
         ..known
     };
     let options = path_options(args, &device)?;
-    let asked = asked_figures(args)?;
-    let is_asked = |id: &str| asked.iter().any(|figure| figure.as_str() == id);
     let points = (study.plan)(args.profile.unwrap_or(Profile::Quick), abilities).into_iter();
-    let points = points.filter(|point| point.figures.iter().any(|id| is_asked(id)));
     let cells = points.map(|mut point| {
         let own = *point.job.path();
         let mut path = own.or(options);
@@ -166,25 +171,37 @@ fn cells(
         cell.figures = point.figures.into_iter().map(str::to_owned).collect();
         cell
     });
-    let cells: Vec<JobCell> = cells.collect();
-    if cells.is_empty() {
-        return Err(Usage(format!(
-            "{device}: no cell of --study {} runs there",
-            study.id
-        ))
-        .into());
-    }
-    let shown = |figure: &str| {
-        cells
-            .iter()
-            .any(|cell| cell.figures.iter().any(|id| id == figure))
+    let place = |cell: &JobCell| {
+        let figure = rows.figure(&cell.figures)?;
+        rows.asked.iter().position(|spec| spec.id == figure.id)
     };
-    let wanted = study.figures.iter().filter(|figure| is_asked(figure.id));
-    let absent = wanted.filter(|figure| !shown(figure.id));
-    absent.for_each(|figure| terminal::say(&format!("left out: {}", figure.name)));
-    if let Some(reason) = (study.left_out)(abilities) {
-        terminal::say(&format!("left out: {reason}"));
+    let mut cells: Vec<JobCell> = cells.filter(|cell| place(cell).is_some()).collect();
+    cells.sort_by_key(place);
+    let left_out = || {
+        study
+            .left_out(&abilities)
+            .filter(|part| rows.is_of(part.what))
+    };
+    if cells.is_empty() {
+        let reasons = left_out().map(|part| format!("; {}: {}", part.what, part.why));
+        let reasons: String = reasons.collect();
+        let id = study.id;
+        let reason = format!("{device}: no cell of --study {id} runs there{reasons}");
+        return Err(Usage(reason).into());
     }
+    let is_shown = |spec: &FigureSpec| {
+        let mut ids = cells.iter().flat_map(|cell| &cell.figures);
+        ids.any(|id| id == spec.id)
+    };
+    let has_reason = |spec: &FigureSpec| {
+        left_out().any(|part| matches!(part.what, Part::Figure(own) if own.id == spec.id))
+    };
+    let absent = rows
+        .asked
+        .iter()
+        .filter(|spec| !is_shown(spec) && !has_reason(spec));
+    absent.for_each(|spec| terminal::say(&format!("left out: {}", Part::Figure(spec))));
+    left_out().for_each(|part| terminal::say(&format!("left out: {}: {}", part.what, part.why)));
     Ok(cells)
 }
 
@@ -210,58 +227,111 @@ fn abilities(device: &DeviceChoice) -> anyhow::Result<Abilities> {
     let delay = device.check_impairment(Some(&delay)).is_ok();
     Ok(match device {
         DeviceChoice::Model(preset) => {
-            let params = Hardware::load(preset)?.preset.params;
+            let hardware = Hardware::load(preset)?;
+            let atomics = hardware.limits()?.caps.atomics;
+            let params = hardware.preset.params;
             let cpu = params.cpu;
             Abilities {
                 queue_pairs: true,
+                atomics: atomics != AtomicCap::None,
                 sockets: true,
                 delay,
                 is_virtual: true,
                 other_node: true,
+                nodes: &[],
                 cpus: cpu.cores * cpu.threads_per_core,
                 switches: params.link.switches,
             }
         }
-        _ => Abilities {
-            queue_pairs: !is_tcp,
-            sockets: is_tcp,
-            delay,
-            is_virtual: false,
-            other_node: nodes().len() > 1 && has_node(device),
-            cpus: usable_cores().len() as u32,
-            switches: 0,
-        },
+        _ => {
+            let info = DeviceInfo::query(device)?;
+            let is_known = resolve(NodeChoice::Nic, info.numa_node).is_ok();
+            Abilities {
+                queue_pairs: !is_tcp,
+                atomics: info.caps.atomics != AtomicCap::None,
+                sockets: is_tcp,
+                delay,
+                is_virtual: false,
+                other_node: NODES.len() > 1 && is_known,
+                nodes: &NODES,
+                cpus: usable_cores().len() as u32,
+                switches: 0,
+            }
+        }
     })
 }
 
-/// Whether the node of a device is known.
-fn has_node(device: &DeviceChoice) -> bool {
-    let info = DeviceInfo::query(device);
-    let node = info.ok().and_then(|info| info.numa_node);
-    resolve(NodeChoice::Nic, node).is_ok()
+/// A section for each figure, with a row for each cell: the metrics that the figure shows.
+struct Rows {
+    study: &'static ProgramStudy,
+    /// The figures that were asked for.
+    asked: Vec<&'static FigureSpec>,
 }
 
-/// A row for each cell: its id and the metrics that figures show.
-struct Rows(&'static ProgramStudy);
+impl Rows {
+    /// Returns the first of the asked figures that show a cell.
+    fn figure(&self, figures: &[String]) -> Option<&'static FigureSpec> {
+        let mut asked = self.asked.iter().copied();
+        asked.find(|spec| figures.iter().any(|id| id == spec.id))
+    }
+
+    /// Whether a part is one of the asked figures, or in words.
+    fn is_of(&self, part: Part) -> bool {
+        match part {
+            Part::Figure(own) => self.asked.iter().any(|spec| spec.id == own.id),
+            Part::Words(_) => true,
+        }
+    }
+
+    /// Returns the panels of a record's section, the first of each metric.
+    fn panels(&self, record: &Record) -> Vec<&'static RecordPanel> {
+        let all: &[RecordPanel] = match self.figure(&record.figures).map(|spec| &spec.plots) {
+            Some(Plots::Records(panels, _)) => panels,
+            _ => &[],
+        };
+        let mut first: Vec<&RecordPanel> = Vec::new();
+        for panel in all {
+            if first.iter().all(|other| other.y.0 != panel.y.0) {
+                first.push(panel);
+            }
+        }
+        first
+    }
+
+    /// Returns the columns of words of a record's device: only a model has some.
+    fn words(&self, record: &Record) -> &'static [Words] {
+        match record.device.kind {
+            DeviceKind::Model => self.study.words,
+            _ => &[],
+        }
+    }
+}
 
 impl Table for Rows {
     fn title(&self, record: &Record) -> String {
-        format!("study {} on {}", self.0.id, record.device)
+        let figure = self.figure(&record.figures);
+        let figure = figure.map(|spec| format!("{}: {}", spec.name, spec.title));
+        format!("{}, on {}", figure.unwrap_or_default(), record.device)
     }
 
-    fn columns(&self) -> Vec<(&'static str, usize)> {
-        let shown = self.0.shown.iter().map(|shown| (shown.metric, 12));
-        let words = self.0.words.iter().map(|(name, width, _)| (*name, *width));
-        let first = std::iter::once(("program     ", 12));
-        first.chain(shown).chain(words).collect()
+    fn section<'f>(&self, figures: &'f [String]) -> &'f str {
+        let figure = self.figure(figures);
+        let mut figures = figures.iter();
+        let own = figures.find(|id| figure.is_some_and(|spec| *id == spec.id));
+        own.map_or("", String::as_str)
+    }
+
+    fn columns(&self, record: &Record) -> Vec<(&'static str, usize)> {
+        let metrics = self.panels(record).into_iter();
+        let metrics = metrics.map(|panel| (panel.y.0, panel.y.0.len().max(METRIC)));
+        let words = self.words(record).iter();
+        metrics.chain(words.map(|(name, _)| (*name, 0))).collect()
     }
 
     fn rows(&self, record: &Record) -> Vec<Vec<Option<String>>> {
-        let shown = self.0.shown.iter();
-        let shown = shown.map(|shown| record.metric(shown.metric).map(|v| shown.quantity.show(v)));
-        let program = format!("{:<12}", record.program);
-        let words = self.0.words.iter().map(|(.., of)| of(record));
-        let first = std::iter::once(Some(program));
-        vec![first.chain(shown).chain(words).collect()]
+        let metrics = self.panels(record).into_iter();
+        let metrics = metrics.map(|panel| Some(panel.y.1.show(panel.value(record)?)));
+        let words = self.words(record).iter().map(|(_, of)| of(record));
+        vec![metrics.chain(words).collect()]
     }
 }

@@ -182,7 +182,7 @@ fn a_sweep_has_a_row_for_each_role_and_point() {
     let out = place.run(command).ok().out;
     assert_eq!(out.lines().count(), 2 + 4 * 3, "{out}");
     let header = out.lines().nth(1).unwrap();
-    assert!(header.contains("receives  offered  role"), "{header}");
+    assert!(header.contains("receives   offered  role"), "{header}");
     assert_eq!(records(&place.path("loss")).len(), 4);
     let page = std::fs::read_to_string(place.path("loss/report.html")).unwrap();
     assert!(page.contains("messages lost over receives"));

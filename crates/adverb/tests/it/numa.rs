@@ -156,12 +156,45 @@ fn nodes_and_threads_that_do_not_exist_are_refused_in_one_line() {
     assert!(large.contains("exceed half of the available"), "{large}");
 }
 
+/// Figure 2 has the values of `adverb nodes`, of this machine: a model has none.
+#[test]
+fn the_study_of_numa_measures_the_memory_of_this_machine() {
+    let place = Place::new();
+    let line = "study --study numa --only numa2 --out numa";
+    let printed = place.run(line).ok().out;
+    let all = records(&place.path("numa"));
+    let nodes = place.run("nodes --json").ok().out;
+    let nodes: Value = serde_json::from_str(nodes.lines().next().unwrap()).unwrap();
+    for name in ["cpu_node", "memory_node"] {
+        assert_eq!(all[0]["params"][name], nodes[name]);
+    }
+    for name in ["cached_bytes", "large_bytes"] {
+        assert_eq!(all[0]["metrics"][name], nodes[name]);
+    }
+    for name in ["cached_ns", "memory_ns", "read_bytes_per_s"] {
+        assert!(number(&all[0], &format!("/metrics/{name}")) > 0.0);
+        assert!(printed.contains(name), "{printed}");
+    }
+    let report = std::fs::read_to_string(place.path("numa/report.html")).unwrap();
+    assert!(report.contains("id=\"numa2\"") && report.contains("CPU of node"));
+    let on_model = "study --study numa --only numa2 --device model:cx7 --out model";
+    assert_snapshot!(place.run(on_model).refused(2), @"error: model:cx7: no cell of --study numa runs there; NUMA Figure 2 (Memory and caches of this machine, by node): it is measured, and a model's host is not this machine; run adverb nodes for this machine");
+}
+
 /// All figures of the study are drawn from the records of a model.
 #[test]
 fn the_study_of_numa_draws_its_figures_on_a_model() {
     let place = Place::new();
     let line = "study --study numa --device model:cx3_fdr_nurdma --out numa";
-    place.run(line).ok();
+    let printed = place.run(line).ok().out;
+    // A table for each figure, as narrow as its parameters allow.
+    let longest = printed.lines().map(|line| line.chars().count()).max();
+    assert!(longest < Some(125), "{longest:?}: {printed}");
+    assert_eq!(
+        printed.matches(", on model:cx3_fdr_nurdma\n").count(),
+        8,
+        "{printed}"
+    );
     let all = records(&place.path("numa"));
     assert!(all.iter().all(|record| record["status"] == "ok"));
     let report = std::fs::read_to_string(place.path("numa/report.html")).unwrap();

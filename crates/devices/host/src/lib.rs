@@ -53,7 +53,7 @@ pub use hub::{HubFrame, HubLink, HubMail};
 pub use link::{Link, MAX_FRAME, MAX_MESSAGE, Stream};
 pub use machine::{Kernel, Machine, now_rfc3339, numa_node};
 pub use memory::{available_memory, memory};
-pub use memory_times::{Arrays, MemoryTimes, memory_times};
+pub use memory_times::{memory_times, usual_arrays};
 pub use numa::{nodes, resolve};
 pub use other_work::{Busy, OtherWork};
 pub use pcie::{PcieBytes, PcieCounters, PcieLog};

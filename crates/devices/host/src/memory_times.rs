@@ -4,68 +4,48 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use adverb_units::{Bytes, Span};
-use adverb_verbs::PlacementError;
 use adverb_verbs::random::Random;
+use adverb_verbs::{Arrays, MemoryTimes, PlacementError};
 
 use crate::memory::available_memory;
 use crate::socket::Socket;
-use crate::{clock, numa, pin, usable_cores};
+use crate::{clock, numa, pin};
 
 /// A cache line, in words of 8 B.
 type Line = [u64; 8];
 /// Number of repetitions. The fastest counts, because the others were disturbed.
 const REPETITIONS: usize = 5;
-/// Steps of a chain of loads.
+/// Measured steps of a chain of loads: at least once through a cached array of up to 16 MiB, so few places of a larger one
+/// that none is visited twice.
 const STEPS: usize = 1 << 18;
 /// Round trips of a line.
 const ROUNDS: u64 = 20_000;
 /// Size of the last-level cache if the kernel does not report it.
 const USUAL_CACHE: Bytes = Bytes::mib(16);
 
-/// Sizes of the arrays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrays {
-    /// One that the last-level cache holds.
-    pub cached: Bytes,
-    /// One that is larger than it.
-    pub large: Bytes,
-}
-
-impl Arrays {
-    /// Returns a quarter and four times of the last-level cache, as far as there is memory.
-    pub fn of_this_machine() -> Self {
-        let cache = Socket::first().cache.unwrap_or(USUAL_CACHE);
-        let most = available_memory().map_or(u64::MAX, |bytes| bytes.get() / 4);
-        Arrays {
-            cached: Bytes::new(cache.get() / 4),
-            large: Bytes::new((cache.get() * 4).clamp(64 << 20, 512 << 20).min(most)),
-        }
+/// Returns the sizes of the arrays on this machine: a quarter and four times of the last-level cache, as far as there is
+/// memory.
+pub fn usual_arrays() -> Arrays {
+    let cache = Socket::first().cache.unwrap_or(USUAL_CACHE);
+    let most = available_memory().map_or(u64::MAX, |bytes| bytes.get() / 4);
+    Arrays {
+        cached: Bytes::new(cache.get() / 4),
+        large: Bytes::new((cache.get() * 4).clamp(64 << 20, 512 << 20).min(most)),
     }
 }
 
-/// Accesses of a CPU of one node to memory and caches of one node.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MemoryTimes {
-    /// Latency of dependent loads at random places of the cached array, in ns.
-    pub cached_ns: f64,
-    /// The same of the large array.
-    pub large_ns: f64,
-    /// Sequential reading of the large array by one thread, in bytes per second.
-    pub read_bytes_per_s: f64,
-    /// Half of the round trip of a cache line between two CPUs of these nodes, in ns; `None` if they have only one CPU.
-    pub line_ns: Option<f64>,
-}
-
-/// Measures CPUs of node `cpus` with memory of node `memory`.
+/// Measures a CPU of node `cpus`, one of `usable`, with memory of node `memory`.
 ///
 /// # Errors
 /// This process may use no CPU of a node, memory cannot be allocated there, or a thread cannot be started.
 pub fn memory_times(
     (cpus, memory): (u32, u32),
     arrays: Arrays,
+    usable: &[u32],
 ) -> Result<MemoryTimes, PlacementError> {
-    let core = cores_of(cpus)?[0];
-    let other = cores_of(memory)?.into_iter().find(|other| *other != core);
+    let core = cores_of(cpus, usable)?[0];
+    let others = cores_of(memory, usable)?;
+    let other = others.into_iter().find(|other| *other != core);
     let is_only_node = numa::nodes().len() == 1;
     let measure = || {
         pin(core).map_err(|error| refused(core, &error))?;
@@ -73,10 +53,11 @@ pub fn memory_times(
             numa::bind_memory(memory)?;
         }
         let (cached_ns, _) = times(arrays.cached);
-        let (large_ns, read_bytes_per_s) = times(arrays.large);
+        let (memory_ns, read_bytes_per_s) = times(arrays.large);
         Ok(MemoryTimes {
+            arrays,
             cached_ns,
-            large_ns,
+            memory_ns,
             read_bytes_per_s,
             line_ns: None,
         })
@@ -94,13 +75,13 @@ fn refused(core: u32, error: &std::io::Error) -> PlacementError {
     PlacementError(format!("cannot run on CPU {core}: {error}"))
 }
 
-/// Returns the CPUs of a node that this process may use, at least one.
-fn cores_of(node: u32) -> Result<Vec<u32>, PlacementError> {
+/// Returns the CPUs of a node that are among `usable`, at least one.
+fn cores_of(node: u32, usable: &[u32]) -> Result<Vec<u32>, PlacementError> {
     let nodes = numa::nodes();
     if !nodes.contains(&node) {
         return Err(PlacementError(format!("NUMA node {node} does not exist")));
     }
-    let mut usable = usable_cores();
+    let mut usable = usable.to_vec();
     if nodes.len() > 1 {
         let cpus = numa::cpus(node);
         usable.retain(|core| cpus.contains(core));
@@ -117,14 +98,16 @@ fn cores_of(node: u32) -> Result<Vec<u32>, PlacementError> {
 fn times(bytes: Bytes) -> (f64, f64) {
     let lines = (bytes.as_usize() / size_of::<Line>()).max(2);
     let array = chain(lines);
-    let steps = STEPS.max(lines.min(1 << 21));
     let mut at = 0;
-    let latency = fastest(|| {
+    let mut walk = |steps: usize| {
         for _ in 0..steps {
             at = array[at][0] as usize;
         }
         std::hint::black_box(at);
-    });
+    };
+    // Not measured: it loads the cached array, and evicts what making the large one has left in the cache.
+    walk(STEPS.max(lines / 4));
+    let latency = fastest(|| walk(STEPS));
     let reading = fastest(|| {
         let mut sums = [0u64; 8];
         for line in &array {
@@ -136,7 +119,7 @@ fn times(bytes: Bytes) -> (f64, f64) {
     });
     let read = (lines * size_of::<Line>()) as f64;
     (
-        latency.as_ns_f64() / steps as f64,
+        latency.as_ns_f64() / STEPS as f64,
         read / reading.as_secs_f64(),
     )
 }
@@ -183,13 +166,6 @@ fn line_ns(one: u32, other: u32) -> Result<f64, PlacementError> {
             }
         }))
     };
-    // A CPU that cannot be used is refused before the other thread waits for it.
-    let usable = usable_cores();
-    for core in [one, other] {
-        if !usable.contains(&core) {
-            return Err(PlacementError(format!("CPU {core} is not usable here")));
-        }
-    }
     let (asked, answered): (Result<Span, PlacementError>, Result<(), PlacementError>) =
         thread::scope(|scope| {
             let answering = scope.spawn(answer);
@@ -210,6 +186,7 @@ fn wait_for(word: &AtomicU64, value: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::usable_cores;
 
     #[test]
     fn a_chain_visits_every_line_once() {
@@ -234,9 +211,9 @@ mod tests {
             cached: Bytes::kib(256),
             large: Bytes::mib(4),
         };
-        match memory_times((node, node), arrays) {
+        match memory_times((node, node), arrays, &usable_cores()) {
             Ok(times) => {
-                assert!(times.cached_ns > 0.1 && times.large_ns > 0.1, "{times:?}");
+                assert!(times.cached_ns > 0.1 && times.memory_ns > 0.1, "{times:?}");
                 assert!(times.read_bytes_per_s > 1e6, "{times:?}");
                 assert_eq!(times.line_ns.is_some(), usable_cores().len() > 1);
             }
@@ -246,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_node_that_does_not_exist_is_refused() {
-        let refused = memory_times((999, 999), Arrays::of_this_machine());
+        let refused = memory_times((999, 999), usual_arrays(), &usable_cores());
         assert_eq!(refused.unwrap_err().0, "NUMA node 999 does not exist");
     }
 }

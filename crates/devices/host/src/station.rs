@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use adverb_units::{Bytes, CpuTime, Span, Time};
 use adverb_verbs::{
     CompletionChannel, CompletionQueue, Context, CpuLoad, CqId, LoadTally, MemoryAccessError,
-    MemoryRegion, NotCounted, NumaPlacement, OutOfBandError, PlacementError, RoleId, Station,
-    WaitError, WorkCompletion,
+    MemoryRegion, MemoryTimes, NotCounted, NumaPlacement, OutOfBandError, PlacementError, RoleId,
+    Station, WaitError, WorkCompletion,
 };
 
 use crate::clock::{self, CpuScope};
@@ -20,7 +20,7 @@ use crate::hub::HubMail;
 use crate::link::{Link, Stream};
 use crate::process::usable_cores;
 use crate::system_calls::SystemCalls;
-use crate::{load, numa};
+use crate::{load, memory_times, numa};
 
 /// Polls between two clock readings. The first ones have no pause, because a message in flight arrives within
 /// them; later ones leave the core to its other hardware thread.
@@ -374,6 +374,10 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
     ) -> Result<(R, LoadTally), PlacementError> {
         let at = (self.context.numa_node(), &self.usable[..]);
         load::under_load(loads, mr.words(), at, body)
+    }
+
+    fn memory_times(&self, cpus: u32, memory: u32) -> Result<MemoryTimes, PlacementError> {
+        memory_times::memory_times((cpus, memory), memory_times::usual_arrays(), &self.usable)
     }
 
     fn send(&self, to: RoleId, message: &[u8]) -> Result<(), OutOfBandError> {

@@ -3,8 +3,9 @@
 use adverb_units::{Span, Time};
 
 use crate::{
-    Context, CpuLoad, CpuTime, CqId, LoadTally, MemoryAccessError, NotCounted, NumaPlacement,
-    OutOfBandError, PlacementError, RoleId, Station, WaitError, Work, WorkCompletion,
+    Context, CpuLoad, CpuTime, CqId, LoadTally, MemoryAccessError, MemoryTimes, NotCounted,
+    NumaPlacement, OutOfBandError, PlacementError, RoleId, Station, WaitError, Work,
+    WorkCompletion,
 };
 
 /// Intercepts the waits of a [`Guarded`] station.
@@ -151,6 +152,10 @@ impl<S: Station, G: Guard> Station for Guarded<'_, S, G> {
         body: impl FnOnce() -> R,
     ) -> Result<(R, LoadTally), PlacementError> {
         self.station.under_load(loads, mr, body)
+    }
+
+    fn memory_times(&self, cpus: u32, memory: u32) -> Result<MemoryTimes, PlacementError> {
+        self.station.memory_times(cpus, memory)
     }
 
     fn send(&self, to: RoleId, message: &[u8]) -> Result<(), OutOfBandError> {

@@ -65,8 +65,8 @@ pub use guarded::{Guard, Guarded};
 pub use ids::{CqId, Gid, Imm, Lid, Lkey, PortNum, Psn, Qpn, Rkey, SrqId, Srqn, WrId};
 pub use impairment::Impairment;
 pub use numa::{
-    Access, CpuLoad, LoadTally, LoadWork, NodeChoice, NumaPlacement, ParseNodeChoiceError,
-    PlacementError, WordCount,
+    Access, Arrays, CpuLoad, LoadTally, LoadWork, MemoryTimes, NodeChoice, NumaPlacement,
+    ParseNodeChoiceError, PlacementError, WordCount,
 };
 pub use path::{PathOptionError, PathOptions, PostApi};
 pub use priority::{ServiceLevel, TrafficClass};

@@ -181,6 +181,33 @@ impl WordCount {
     }
 }
 
+/// Sizes of the arrays that [`crate::Station::memory_times`] accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrays {
+    /// One that the last-level cache holds.
+    #[serde(rename = "cached_bytes")]
+    pub cached: Bytes,
+    /// One that is larger than it.
+    #[serde(rename = "large_bytes")]
+    pub large: Bytes,
+}
+
+/// Accesses of a CPU of one node to memory and caches of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemoryTimes {
+    /// The arrays.
+    #[serde(flatten)]
+    pub arrays: Arrays,
+    /// Latency of dependent loads at random places of the cached array, in ns.
+    pub cached_ns: f64,
+    /// The same of the large array.
+    pub memory_ns: f64,
+    /// Sequential reading of the large array by one thread, in bytes per second.
+    pub read_bytes_per_s: f64,
+    /// Half of the round trip of a cache line between two CPUs of these nodes, in ns; `None` if they have only one CPU.
+    pub line_ns: Option<f64>,
+}
+
 /// Threads or memory cannot be placed as asked for, or a load cannot run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

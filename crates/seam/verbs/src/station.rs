@@ -14,7 +14,7 @@ use crate::completion::WorkCompletion;
 use crate::device::Context;
 use crate::error::{CreateError, MemoryAccessError, PollError};
 use crate::ids::CqId;
-use crate::numa::{CpuLoad, LoadTally, NumaPlacement, PlacementError};
+use crate::numa::{CpuLoad, LoadTally, MemoryTimes, NumaPlacement, PlacementError};
 use crate::stream::{StreamError, Streams};
 
 /// Number of a role within its program, from 0.
@@ -174,6 +174,16 @@ pub trait Station {
                 "this device runs no threads that load its CPUs".to_owned(),
             )),
         }
+    }
+
+    /// Measures memory and caches of this machine: the accesses of a CPU of one node to memory of one node.
+    ///
+    /// # Errors
+    /// A node does not exist, the system refuses, or the machine is modelled.
+    fn memory_times(&self, cpus: u32, memory: u32) -> Result<MemoryTimes, PlacementError> {
+        Err(PlacementError(format!(
+            "the memory between NUMA nodes {cpus} and {memory} of this machine cannot be measured"
+        )))
     }
 
     /// Sends `message` to role `to`, out of band.

@@ -26,7 +26,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 pub use ledger::ledgers;
 use plan::Draft;
 pub use plan::{Limits, Plan, Ports, Profile, Unfilled};
-pub use programs::{Abilities, PROGRAM_STUDIES, Point, ProgramStudy, Shown, Words};
+pub use programs::{Abilities, LeftOut, PROGRAM_STUDIES, Part, Point, ProgramStudy, Words};
 
 /// All experiments, in the order in which a study runs them and a report shows them.
 pub static EXPERIMENTS: [Experiment; 3] = [

@@ -1,6 +1,7 @@
 //! Studies whose cells are programs of several roles: each has a plan of its own.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use adverb_patterns::Job;
 use adverb_report::{Chapter, FigureSpec};
@@ -22,33 +23,59 @@ pub struct ProgramStudy {
     pub source: &'static str,
     /// Its figures, in the order of a report.
     pub figures: &'static [&'static FigureSpec],
-    /// Metrics that its figures show. A record has some of them.
-    pub shown: &'static [Shown],
-    /// What else a table says about a record.
+    /// What a table says about a record of a model in addition to the metrics of its figure.
     pub words: &'static [Words],
     /// The claims of the publication, as TOML.
     pub(crate) claims: &'static str,
     /// Returns what records show, device by device.
     pub(crate) sentences: fn(&[Record]) -> Vec<String>,
-    /// Returns what is left out on a device, and why.
-    pub left_out: fn(Abilities) -> Option<&'static str>,
+    /// What is left out on some devices.
+    pub(crate) left_out: &'static [LeftOut],
     /// Returns the cells that a device can run.
     pub plan: fn(Profile, Abilities) -> Vec<Point>,
 }
 
-/// A metric of a figure, by its path, and its heading in a table.
-#[derive(Clone, Copy, Debug)]
-pub struct Shown {
-    /// Path in a record's metrics.
-    pub metric: &'static str,
-    /// What it is.
-    pub quantity: adverb_report::Quantity,
+/// A part of a study that some devices cannot fill.
+pub struct LeftOut {
+    /// Whether a device lacks what the part needs.
+    pub(crate) when: fn(&Abilities) -> bool,
+    /// The part.
+    pub what: Part,
+    /// Why.
+    pub why: &'static str,
 }
 
-/// A column of words in a table: its heading, its width, and the words for a record.
-pub type Words = (&'static str, usize, fn(&Record) -> Option<String>);
+/// A part of a study.
+#[derive(Clone, Copy, Debug)]
+pub enum Part {
+    /// A figure.
+    Figure(&'static FigureSpec),
+    /// In words.
+    Words(&'static str),
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Part::Figure(spec) => write!(f, "{} ({})", spec.name, spec.title),
+            Part::Words(words) => f.write_str(words),
+        }
+    }
+}
+
+/// Why cells of atomic operations are left out.
+pub(crate) const NO_ATOMICS: &str = "this device has no atomic operations";
+
+/// A column of words at the end of a table: its heading, and the words for a record.
+pub type Words = (&'static str, fn(&Record) -> Option<String>);
 
 impl ProgramStudy {
+    /// Returns what is left out on a device.
+    pub fn left_out(&self, abilities: &Abilities) -> impl Iterator<Item = &'static LeftOut> {
+        let all = self.left_out.iter();
+        all.filter(|part| (part.when)(abilities))
+    }
+
     /// Returns what a report shows of it.
     pub(crate) fn chapter(&self) -> Chapter {
         Chapter {
@@ -67,6 +94,8 @@ impl ProgramStudy {
 pub struct Abilities {
     /// It has queue pairs.
     pub queue_pairs: bool,
+    /// It has atomic operations.
+    pub atomics: bool,
     /// It has sockets.
     pub sockets: bool,
     /// It delays packets on request.
@@ -75,6 +104,8 @@ pub struct Abilities {
     pub is_virtual: bool,
     /// Its hosts have a NUMA node without the NIC.
     pub other_node: bool,
+    /// NUMA nodes of this machine; none if the device is a model.
+    pub nodes: &'static [u32],
     /// CPUs of a node.
     pub cpus: u32,
     /// Switches between two hosts, if it is a model.
@@ -168,10 +199,12 @@ pub(crate) mod testing {
     /// A model with two nodes.
     pub(crate) const MODEL: Abilities = Abilities {
         queue_pairs: true,
+        atomics: true,
         sockets: true,
         delay: true,
         is_virtual: true,
         other_node: true,
+        nodes: &[],
         cpus: 24,
         switches: 0,
     };

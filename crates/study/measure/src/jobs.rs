@@ -15,7 +15,8 @@ use crate::backend::{Backend, failed, in_shared_memory};
 
 /// One point of a program: the job, and the parameters for its record.
 pub struct JobCell {
-    program: &'static str,
+    /// Name of the program.
+    pub program: &'static str,
     /// Parameters of its record, by name.
     pub params: Values,
     /// Description for the table's title.

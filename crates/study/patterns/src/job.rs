@@ -1,15 +1,18 @@
 //! One type for all programs, for launchers, processes and remote agents.
 
 use adverb_units::{Bytes, Time};
-use adverb_verbs::{DeviceCaps, Impairment, NodeChoice, PathOptions, QpType, RoleId, Station};
+use adverb_verbs::{
+    DeviceCaps, Impairment, MemoryTimes, NodeChoice, PathOptions, QpType, RoleId, Station,
+};
 use adverb_workload::connect::{Connect, ConnectTally, run_connect};
 use adverb_workload::multicast::{Multicast, MulticastTally, run_multicast};
 use adverb_workload::pair::{CellResult, CellSpec, SpecError};
 use adverb_workload::pattern::{Part, Pattern, PatternError, Schedule, Tally, run};
-use adverb_workload::{HardwareChanges, Program, Role, RoleError, RoleLoad};
+use adverb_workload::{Cause, HardwareChanges, Program, Role, RoleError, RoleLoad};
 use serde::{Deserialize, Serialize};
 
 use crate::echo::{Echo, EchoBy, run_echo};
+use crate::nodes::Nodes;
 use crate::onesided::{OneSided, run_onesided};
 use crate::rpc::seats::Seats;
 use crate::rpc::{Counter, Rpc, RpcPart, run_rpc};
@@ -39,6 +42,8 @@ pub enum Job {
     Wan(Wan),
     /// A store and its clients.
     Store(Store),
+    /// Memory and caches between NUMA nodes.
+    Nodes(Nodes),
 }
 
 impl Job {
@@ -54,6 +59,7 @@ impl Job {
             Job::Multicast(multicast) => &multicast.path,
             Job::Wan(wan) => &wan.path,
             Job::Store(store) => &store.path,
+            Job::Nodes(nodes) => &nodes.path,
         }
     }
 
@@ -69,12 +75,13 @@ impl Job {
             Job::Multicast(multicast) => &mut multicast.path,
             Job::Wan(wan) => &mut wan.path,
             Job::Store(store) => &mut store.path,
+            Job::Nodes(nodes) => &mut nodes.path,
         }
     }
 
     /// Whether its roles use connected queue pairs.
     pub fn is_connected(&self) -> bool {
-        !matches!(self, Job::Multicast(_))
+        !matches!(self, Job::Multicast(_) | Job::Nodes(_))
     }
 }
 
@@ -94,6 +101,8 @@ pub enum JobReport {
     Multicast(MulticastTally),
     /// Times of a role of a program of the study of RDMA in a WAN.
     Wan(WanTally),
+    /// Times of memory and caches.
+    Nodes(MemoryTimes),
 }
 
 impl JobReport {
@@ -129,6 +138,7 @@ impl Program for Job {
             Job::Multicast(multicast) => multicast.roles(),
             Job::Wan(wan) => wan.roles(),
             Job::Store(store) => store_roles(store),
+            Job::Nodes(_) => Nodes::roles(),
         }
     }
 
@@ -168,6 +178,13 @@ impl Program for Job {
             Job::Store(store) => run_store(station, store, role)
                 .map(JobReport::Service)
                 .map_err(named),
+            Job::Nodes(nodes) => station
+                .memory_times(nodes.cpu_node, nodes.memory_node)
+                .map(JobReport::Nodes)
+                .map_err(|error| RoleError {
+                    reason: error.0,
+                    cause: Cause::Own,
+                }),
         }
     }
 
@@ -191,6 +208,7 @@ impl Program for Job {
             Job::Connect(connect) => return connect.check(caps),
             Job::Multicast(multicast) => return multicast.check(caps),
             Job::Wan(wan) => return wan.check(caps),
+            Job::Nodes(_) => return Ok(()),
         };
         checked.map_err(|error| error.to_string())
     }
@@ -206,6 +224,7 @@ impl Program for Job {
             Job::Multicast(multicast) => multicast.memory(role),
             Job::Wan(wan) => wan.memory(role),
             Job::Store(store) => store.memory(role),
+            Job::Nodes(_) => Bytes::new(0),
         }
     }
 
@@ -241,7 +260,7 @@ impl Program for Job {
     fn refuses_manager(&self) -> Option<&'static str> {
         match self {
             // Multicast joins its groups through it.
-            Job::Pair(_) | Job::Connect(_) | Job::Multicast(_) => None,
+            Job::Pair(_) | Job::Connect(_) | Job::Multicast(_) | Job::Nodes(_) => None,
             Job::Pattern(..) | Job::Echo(..) | Job::OneSided(..) | Job::Wan(_) | Job::Store(_) => {
                 Some("its queue pairs are connected by hand")
             }
@@ -252,7 +271,7 @@ impl Program for Job {
     /// Clients run where the program is started, a server on the first other host.
     fn home(&self) -> u32 {
         match self {
-            Job::Pair(_) | Job::Pattern(..) | Job::Connect(_) => 0,
+            Job::Pair(_) | Job::Pattern(..) | Job::Connect(_) | Job::Nodes(_) => 0,
             Job::Store(store) => u32::from(store.server.is_none()),
             Job::Rpc(..) | Job::Echo(..) | Job::OneSided(..) => 1,
             Job::Multicast(multicast) => multicast.home,

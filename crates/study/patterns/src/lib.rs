@@ -5,6 +5,7 @@ mod due;
 mod echo;
 mod job;
 mod loops;
+mod nodes;
 mod onesided;
 mod outcome;
 mod parameters;
@@ -30,6 +31,7 @@ pub use job::{Job, JobReport};
 pub use loops::{
     CLIENT_SPIN, LoopKind, LoopNodes, OneSidedLoop, RD_ATOMIC, ServerLoad, SlotLayout, WORKER_THINK,
 };
+pub use nodes::Nodes;
 pub use onesided::{Items, OneSided, OneSidedClients, Puts, Remote, run_onesided};
 pub use outcome::{Outcome, OutcomeError, RoleOutcome};
 pub use placement::independent;

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::checked::NumberSet;
 use crate::echo::{Echo, Reply};
 use crate::job::{Job, JobReport};
+use crate::nodes;
 use crate::onesided::{OneSided, Puts, Remote};
 use crate::rpc::{Rpc, Service};
 use crate::store::Store;
@@ -54,8 +55,8 @@ pub enum OutcomeError {
     /// NICs executed updates of a word twice.
     #[error(transparent)]
     Updates(#[from] ExtraUpdates),
-    /// The active side of a pair has no result.
-    #[error("the active side reported no result")]
+    /// A role reported no result.
+    #[error("a role reported no result")]
     NoResult,
 }
 
@@ -155,6 +156,13 @@ impl Job {
                     _ => None,
                 });
                 Ok(wan.outcome(&tallies.collect::<Vec<_>>()))
+            }
+            Job::Nodes(_) => {
+                let times = reports.iter().find_map(|report| match report {
+                    JobReport::Nodes(times) => Some(times),
+                    _ => None,
+                });
+                times.map(nodes::outcome).ok_or(OutcomeError::NoResult)
             }
             Job::Pair(_) => {
                 let result = reports.iter().find_map(|report| match report {

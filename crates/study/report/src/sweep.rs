@@ -56,7 +56,7 @@ impl Shown {
 }
 
 /// The metrics that are drawn and listed, of those that a record has.
-const METRICS: [Shown; 13] = [
+const METRICS: [Shown; 17] = [
     shown("requests_per_s", "requests_per_s", Quantity::RequestRate),
     shown("latency_ns.mean", "latency_ns", Quantity::Latency),
     shown("latency_ns.p99", "", Quantity::LatencyP99),
@@ -70,6 +70,10 @@ const METRICS: [Shown; 13] = [
     shown("connections_per_s", "", Quantity::ConnectionRate),
     shown("active.connection_ns.p50", "", Quantity::ConnectionTime),
     shown("active.register_mr_ns.p50", "", Quantity::RegistrationTime),
+    shown("cached_ns", "", Quantity::Latency),
+    shown("memory_ns", "", Quantity::Latency),
+    shown("read_bytes_per_s", "", Quantity::Throughput),
+    shown("line_ns", "", Quantity::OneWay),
 ];
 
 /// Parameters that a run chooses by itself, or that say where it ran: nothing is drawn over them.
@@ -155,6 +159,11 @@ impl<'a> Sweep<'a> {
             (Quantity::OneWay, _) if self.records.iter().any(|r| r.is_round_trip()) => {
                 "one-way or round-trip time"
             }
+            (Quantity::Latency, "nodes") if metric.path == "cached_ns" => {
+                "load from last-level cache"
+            }
+            (Quantity::Latency, "nodes") => "load from memory",
+            (Quantity::OneWay, "nodes") => "cache line between CPUs",
             (Quantity::CpuActive, _) => "CPU of a client",
             (Quantity::CpuPassive, _) => "CPU of the server",
             (quantity, _) => quantity.name(),

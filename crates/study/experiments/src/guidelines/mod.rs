@@ -6,9 +6,7 @@ mod findings;
 mod ladder;
 mod plan;
 
-use adverb_report::Quantity;
-
-use crate::programs::{Abilities, ProgramStudy, Shown};
+use crate::programs::{LeftOut, NO_ATOMICS, Part, ProgramStudy};
 
 pub use findings::{Finding, findings};
 
@@ -18,27 +16,20 @@ pub(crate) const STUDY: ProgramStudy = ProgramStudy {
     title: "Design guidelines for RDMA",
     source: "A. Kalia, M. Kaminsky and D. Andersen, Design Guidelines for High Performance RDMA Systems, USENIX ATC 2016",
     figures: &figures::FIGURES,
-    shown: &[
-        Shown {
-            metric: "requests_per_s",
-            quantity: Quantity::RequestRate,
-        },
-        Shown {
-            metric: "latency_ns.mean",
-            quantity: Quantity::Latency,
-        },
-        Shown {
-            metric: "batch_mean",
-            quantity: Quantity::Ratio,
-        },
-    ],
-    words: &[("busiest resource", 46, ladder::limit)],
+    words: &[("busiest resource", ladder::limit)],
     claims: include_str!("claims.toml"),
     sentences: findings::sentences,
-    left_out: |abilities: Abilities| {
-        let reason =
-            "the resource that limits each design, and PCIe transactions: only a model knows them";
-        (!abilities.is_virtual).then_some(reason)
-    },
+    left_out: &[
+        LeftOut {
+            when: |abilities| !abilities.is_virtual,
+            what: Part::Words("the resource that limits each design, and PCIe transactions"),
+            why: "only a model knows them",
+        },
+        LeftOut {
+            when: |abilities| abilities.queue_pairs && !abilities.atomics,
+            what: Part::Figure(&figures::ATOMICS),
+            why: NO_ATOMICS,
+        },
+    ],
     plan: plan::plan,
 };

@@ -6,7 +6,8 @@ use adverb_results::Record;
 use super::tables::{by_queue_pair, remedies, updates};
 use crate::programs::{parameter, word};
 
-pub(super) static FIGURES: [&FigureSpec; 8] = [
+pub(super) static FIGURES: [&FigureSpec; 9] = [
+    &NODES,
     &CLOSED,
     &OPEN,
     &INDEPENDENT,
@@ -30,6 +31,42 @@ pub(super) const RATE: (&str, Quantity) = ("requests_per_s", Quantity::RequestRa
 const REMOTE: (&str, Quantity) = ("word.remote.updates_per_s", Quantity::RequestRate);
 const LOCAL: (&str, Quantity) = ("word.local.each_ns", Quantity::Latency);
 
+pub(super) const NODES: FigureSpec = FigureSpec {
+    id: "numa2",
+    name: "NUMA Figure 2",
+    title: "Memory and caches of this machine, by node",
+    caption: "Measured on the machine that ran the study, whatever the device: no NIC takes part, and a model's host is another one. \
+              A CPU of one node accesses memory of one node: loads that depend on each other, at random places of an \
+              array that the last-level cache holds and of a larger one; reading the larger one in order; and half \
+              of the round trip of a cache line between two CPUs of these nodes. A machine with one node says nothing \
+              about another one.",
+    plots: Plots::Records(
+        &[
+            machine(
+                "2: load from the last-level cache",
+                ("cached_ns", Quantity::Latency),
+            ),
+            machine("2: load from memory", ("memory_ns", Quantity::Latency)),
+            machine(
+                "2: reading by one thread",
+                ("read_bytes_per_s", Quantity::Throughput),
+            ),
+            machine(
+                "2: a cache line between CPUs",
+                ("line_ns", Quantity::OneWay),
+            ),
+        ],
+        None,
+    ),
+};
+
+const fn machine(title: &'static str, y: (&'static str, Quantity)) -> RecordPanel {
+    panel(title, (X::Bars, "cpu_node", ""), y, every, |record| {
+        let [cpus, memory] = ["cpu_node", "memory_node"].map(|name| parameter(record, name));
+        format!("CPU of node {cpus}, memory of node {memory}")
+    })
+}
+
 pub(super) const CLOSED: FigureSpec = FigureSpec {
     id: "numa3",
     name: "NUMA Figure 3",
@@ -37,7 +74,7 @@ pub(super) const CLOSED: FigureSpec = FigureSpec {
     caption: "Each client waits for its request of 64 B, MTU 256. Mean and standard deviation of all requests; the \
               table has means over queue pairs: of the first seven, of the others, of the fastest and of the slowest one. Nodes are relative to the NIC of the memory's machine. A \
               model and hardware with two nodes can answer. On soft the requester's CPU accesses the memory: its lines \
-              show this machine's cores, not a NIC. The publication's Figure 2 is of the machine alone: adverb nodes measures it.",
+              show this machine's cores, not a NIC.",
     plots: Plots::Records(
         &[
             panel("3a: mean", CLIENTS, MEAN, every, by_memory),

@@ -11,7 +11,7 @@ pub(super) fn sentences(records: &[Record]) -> Vec<String> {
     of_each_device(
         &FIGURES,
         records,
-        &[placement, inversion, contention, store, torn],
+        &[machine, placement, inversion, contention, store, torn],
     )
 }
 
@@ -60,6 +60,29 @@ fn is_nearer(records: &[&Record]) -> bool {
     records
         .iter()
         .any(|record| parameter(record, "fewer_switches") > 0)
+}
+
+/// What memory of another node costs the CPUs of this machine.
+fn machine(records: &[&Record]) -> Option<String> {
+    let cells = || records.iter().filter(|record| record.program == "nodes");
+    let is_same =
+        |record: &Record| parameter(record, "cpu_node") == parameter(record, "memory_node");
+    let least = |same: bool, metric: &str| {
+        let own = cells().filter(|record| is_same(record) == same);
+        let values = own.filter_map(|record| record.metric(metric));
+        values.min_by(f64::total_cmp)
+    };
+    let (cache, memory) = (least(true, "cached_ns")?, least(true, "memory_ns")?);
+    let other = match least(false, "memory_ns") {
+        Some(other) => format!("from that of another node {}", format::time(other)),
+        None => "the machine has one NUMA node, so that the price of another one cannot be told"
+            .to_owned(),
+    };
+    Some(format!(
+        "a CPU of this machine loads from its last-level cache in {}, from memory of its node in {}; {other}.",
+        format::time(cache),
+        format::time(memory)
+    ))
 }
 
 fn placement(records: &[&Record]) -> Option<String> {

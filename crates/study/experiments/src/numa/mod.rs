@@ -5,9 +5,7 @@ mod findings;
 mod plan;
 mod tables;
 
-use adverb_report::Quantity;
-
-use crate::programs::{ProgramStudy, Shown};
+use crate::programs::{LeftOut, NO_ATOMICS, Part, ProgramStudy};
 
 /// The study.
 pub(crate) const STUDY: ProgramStudy = ProgramStudy {
@@ -15,22 +13,25 @@ pub(crate) const STUDY: ProgramStudy = ProgramStudy {
     title: "NUMA and one-sided RDMA",
     source: "J. Nelson and R. Palmieri, On the Performance Impact of NUMA on One-sided RDMA Interactions, and its data (sss-lehigh/nurdma)",
     figures: &figures::FIGURES,
-    shown: &[
-        Shown {
-            metric: "requests_per_s",
-            quantity: Quantity::RequestRate,
-        },
-        Shown {
-            metric: "latency_ns.mean",
-            quantity: Quantity::Latency,
-        },
-    ],
     words: &[],
     claims: include_str!("claims.toml"),
     sentences: findings::sentences,
-    left_out: |abilities| {
-        let reason = "what depends on NUMA nodes: this device has no second node, or the node of its NIC is not known";
-        (!abilities.other_node).then_some(reason)
-    },
+    left_out: &[
+        LeftOut {
+            when: |abilities| abilities.is_virtual,
+            what: Part::Figure(&figures::NODES),
+            why: "it is measured, and a model's host is not this machine; run adverb nodes for this machine",
+        },
+        LeftOut {
+            when: |abilities| abilities.queue_pairs && !abilities.other_node,
+            what: Part::Words("what depends on the node of the NIC"),
+            why: "this device has no second node, or the node of its NIC is not known",
+        },
+        LeftOut {
+            when: |abilities| abilities.queue_pairs && !abilities.atomics,
+            what: Part::Figure(&figures::SYNC),
+            why: NO_ATOMICS,
+        },
+    ],
     plan: plan::plan,
 };

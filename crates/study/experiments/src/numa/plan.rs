@@ -2,7 +2,7 @@
 
 use adverb_patterns::store::Store;
 use adverb_patterns::{
-    CLIENT_SPIN, Job, LocalUpdates, LoopKind, LoopNodes, OneSidedLoop, Opcode, Schedule,
+    CLIENT_SPIN, Job, LocalUpdates, LoopKind, LoopNodes, Nodes, OneSidedLoop, Opcode, Schedule,
     SharedWord, SlotLayout, WORKER_THINK, independent,
 };
 use adverb_units::{Bytes, Span};
@@ -10,7 +10,9 @@ use adverb_verbs::{CpuLoad, NodeChoice, NumaPlacement, PathMtu, PathOptions, Pro
 use adverb_workload::HardwareChanges;
 use adverb_workload::pattern::{Limits, Load};
 
-use super::figures::{CLOSED, INDEPENDENT, LARGE, OPEN, REMEDIES, SLOTS, STORE, SYNC, WORKERS};
+use super::figures::{
+    CLOSED, INDEPENDENT, LARGE, NODES, OPEN, REMEDIES, SLOTS, STORE, SYNC, WORKERS,
+};
 use crate::Profile;
 use crate::programs::{Abilities, Point, add};
 
@@ -53,14 +55,17 @@ pub(super) fn plan(profile: Profile, abilities: Abilities) -> Vec<Point> {
         profile,
         points: Vec::new(),
     };
-    if abilities.queue_pairs {
+    if draft.abilities.queue_pairs {
         draft.closed();
         draft.open();
         draft.independent();
         draft.workers();
         draft.remedies();
         draft.store();
-        draft.sync();
+        draft.machine();
+        if draft.abilities.atomics {
+            draft.sync();
+        }
     }
     draft.points
 }
@@ -122,6 +127,28 @@ impl Draft {
             program.hardware.polls_apart = kind == LoopKind::Open;
         }
         program
+    }
+
+    /// Figure 2: this machine's memory and caches, from CPUs of the first node or of all.
+    fn machine(&mut self) {
+        let nodes = self.abilities.nodes;
+        let from = match self.profile {
+            Profile::Quick => &nodes[..nodes.len().min(1)],
+            Profile::Full | Profile::Paper => nodes,
+        };
+        for (cpus, memory) in from
+            .iter()
+            .flat_map(|cpus| nodes.iter().map(move |m| (*cpus, *m)))
+        {
+            let program = Nodes::new(cpus, memory);
+            let new = Point {
+                program: "nodes",
+                params: program.parameters(),
+                job: Job::Nodes(program),
+                figures: vec![NODES.id],
+            };
+            add(&mut self.points, new);
+        }
     }
 
     /// Figures 3a and 3b: 64 B over queue pairs.

@@ -4,9 +4,9 @@ mod figures;
 mod findings;
 mod plan;
 
-use adverb_report::{FigureSpec, Quantity};
+use adverb_report::FigureSpec;
 
-use crate::programs::{ProgramStudy, Shown};
+use crate::programs::{LeftOut, Part, ProgramStudy};
 
 use figures::{
     BEYOND, FETCH, INTERFERENCE, LAN, LATENCY, OVERLAP, OVERLAP_DELAYED, PROGRESS, RENDEZVOUS,
@@ -31,24 +31,13 @@ pub(crate) const STUDY: ProgramStudy = ProgramStudy {
     title: "RDMA over IP in a WAN",
     source: "H.-W. Jin et al., Performance Evaluation of RDMA over IP: A Case Study with the Ammasso Gigabit Ethernet NIC",
     figures: &FIGURES,
-    shown: &[
-        shown("one_way_ns.p50", Quantity::OneWay),
-        shown("overlap_ratio", Quantity::Ratio),
-        shown("slowdown", Quantity::Ratio),
-        shown("communication_ns.p50", Quantity::RoundTrip),
-        shown("latency_ns.p50", Quantity::Latency),
-        shown("bytes_per_s", Quantity::Goodput),
-    ],
     words: &[],
     claims: include_str!("claims.toml"),
     sentences: findings::sentences,
-    left_out: |abilities| {
-        let reason = "cells with a delay, which this device does not inject";
-        (!abilities.delay).then_some(reason)
-    },
+    left_out: &[LeftOut {
+        when: |abilities| !abilities.delay,
+        what: Part::Words("cells with a delay"),
+        why: "this device injects none",
+    }],
     plan: plan::plan,
 };
-
-const fn shown(metric: &'static str, quantity: Quantity) -> Shown {
-    Shown { metric, quantity }
-}

@@ -10,10 +10,12 @@ use serde_json::json;
 
 const ABILITIES: Abilities = Abilities {
     queue_pairs: true,
+    atomics: true,
     sockets: true,
     delay: true,
     is_virtual: true,
     other_node: true,
+    nodes: &[],
     cpus: 28,
     switches: 1,
 };

@@ -154,14 +154,8 @@ fn lines(
 fn point(spec: &RecordPanel, record: &Record) -> Option<Point> {
     let (axis, path, _) = spec.x;
     let x = parameter(record, path)?;
-    let (metric, quantity) = spec.y;
-    let y = match spec.parts {
-        [] => record.metric(metric)?,
-        _ => parts(spec, record)?.iter().map(|(_, value)| value).sum(),
-    };
-    if y <= 0.0 {
-        return None;
-    }
+    let quantity = spec.y.1;
+    let y = spec.value(record).filter(|y| *y > 0.0)?;
     let place = match axis {
         X::Time => format::time(x),
         X::Size => format::size(x as u64),
@@ -181,6 +175,16 @@ fn point(spec: &RecordPanel, record: &Record) -> Option<Point> {
         extent: Extent::Value,
         text: format!("{place}: {}{predicted}", quantity.show(y)),
     })
+}
+
+impl RecordPanel {
+    /// Returns the value of a record: its metric, or the sum of the parts of its bar.
+    pub fn value(&self, record: &Record) -> Option<f64> {
+        match self.parts {
+            [] => record.metric(self.y.0),
+            _ => Some(parts(self, record)?.iter().map(|(_, value)| value).sum()),
+        }
+    }
 }
 
 /// Returns the parts of a record's bar; `None` if the record lacks one.

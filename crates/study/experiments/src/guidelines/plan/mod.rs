@@ -72,12 +72,14 @@ pub(super) fn plan(profile: Profile, abilities: Abilities) -> Vec<Point> {
         draft.over_cores();
         draft.over_load();
         draft.over_queues();
-        draft.atomics();
         draft.sends();
         draft.inbound();
         draft.windows();
         draft.store();
         draft.herd();
+    }
+    if draft.abilities.queue_pairs && draft.abilities.atomics {
+        draft.atomics();
     }
     draft.answers();
     if abilities.sockets {
