@@ -189,7 +189,7 @@ fn the_study_of_numa_draws_its_figures_on_a_model() {
     let printed = place.run(line).ok().out;
     // A table for each figure, as narrow as its parameters allow.
     let longest = printed.lines().map(|line| line.chars().count()).max();
-    assert!(longest < Some(125), "{longest:?}: {printed}");
+    assert!(longest <= Some(130), "{longest:?}: {printed}");
     assert_eq!(
         printed.matches(", on model:cx3_fdr_nurdma\n").count(),
         8,
