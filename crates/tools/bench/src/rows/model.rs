@@ -28,7 +28,7 @@ pub(crate) const ROWS: &[Bound] = &[
         what: "time of `adverb study --device model:connect_ib --profile quick` on two cores, compared with its \
                CPU time",
         unit: Unit::Seconds,
-        limit: Limit::Itself(30.0),
+        limit: Limit::Itself(1.0),
         measure: Measure::Once(|s| {
             model::study(s, "study --device model:connect_ib --profile quick").map(Some)
         }),
