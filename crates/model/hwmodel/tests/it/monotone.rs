@@ -58,7 +58,9 @@ proptest! {
     ) {
         let short = ping(op, size, false, &[]);
         let long = ping(op, size + more, false, &[]);
-        prop_assert!(long >= short, "{op}: {long} ns for {} B, {short} ns for {size} B", size + more);
+        // A last packet that waits for its data leaves as late after them as a full one would. Data arrive a little
+        // faster than packets leave, so a longer last packet may be up to 10 ns faster.
+        prop_assert!(long >= short - 10.0, "{op}: {long} ns for {} B, {short} ns for {size} B", size + more);
     }
 
     #[test]
