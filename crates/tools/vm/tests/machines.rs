@@ -153,7 +153,10 @@ fn a_script_below_tmp_runs_with_its_interpreter(machine: &Machine, script: &str)
     assert_eq!(text(&output), "two three\n");
     let other = machine.run(&program(
         "sh",
-        &["-c", "echo >/tmp/x && echo >/run/x && echo >/dev/shm/x"],
+        &[
+            "-c",
+            "mktemp -p /tmp && mktemp -p /run && mktemp -p /dev/shm",
+        ],
     ));
     assert!(other.unwrap().success());
 }
