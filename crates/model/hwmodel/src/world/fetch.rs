@@ -219,9 +219,9 @@ impl Fabric {
     /// Reads of evicted WQEs have ended: queue pairs that wait for one take their place, in turn.
     pub(super) fn fetch_free(&mut self, machine: MachineId, events: &mut EventQueue) {
         let now = events.now();
+        self.machines[machine].nic.is_fetch_scheduled = false;
         loop {
             let nic = &mut self.machines[machine].nic;
-            nic.is_fetch_scheduled = false;
             if nic.fetches.admit(now) > now {
                 break;
             }
