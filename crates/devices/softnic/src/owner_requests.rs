@@ -14,7 +14,7 @@ use adverb_verbs::Operation;
 use rustix::process::getpid;
 
 use crate::port::{Port, SenderWatch};
-use crate::shm::copy::place;
+use crate::shm::copy::{last_piece, place};
 use crate::shm::layout::{OwnerRequestEntry, mr_index};
 use crate::shm::peer::{FarPlace, Peer};
 use crate::shm::process::{self, CopyFailure, Direction, Pieces};
@@ -246,7 +246,7 @@ impl Port {
         let mut pieces = Pieces::new();
         pieces.push(buffer, length as usize);
         if direction == Direction::ToOwner {
-            pieces.split_last(process::last_piece(memory.addr(), length as usize));
+            pieces.split_last(last_piece(memory.addr(), length as usize));
         }
         let at = memory.expose_provenance() as u64;
         // SAFETY: `owner_request_target` checked the region, which stays registered while the table is locked; the buffer is in

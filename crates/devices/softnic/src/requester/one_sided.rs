@@ -7,9 +7,9 @@ use adverb_verbs::{AccessFlags, RemoteAddress, SendFlags, Sge, WcStatus};
 use super::{Attempt, Connection, Source};
 use crate::memory::local_address;
 use crate::owner_requests;
-use crate::shm::copy::place;
+use crate::shm::copy::{last_piece, place};
 use crate::shm::peer::{FarPlace, Reached};
-use crate::shm::process::{CopyFailure, Direction, Pieces, last_piece};
+use crate::shm::process::{CopyFailure, Direction, Pieces};
 use crate::shm::ring::{Arrival, Extra};
 
 impl Connection {

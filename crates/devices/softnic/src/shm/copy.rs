@@ -1,47 +1,53 @@
 //! Copies payload: into shared memory, and inline payload out of the program's memory.
 //!
-//! The last byte becomes visible last. Programs that poll memory for a message (`ib_write_lat`) rely on that, and every
+//! The last bytes become visible last. Programs that poll memory for a message (`ib_write_lat`) rely on that, and every
 //! NIC does so in practice. On x86, stores become visible in program order; elsewhere the release store orders them.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use adverb_verbs::Sge;
 
-/// Copies `length` bytes from `source` to `target`; the byte at the end becomes visible last.
+/// Returns how many bytes of a message of `length` bytes to the address `target` become visible last, and at once: those
+/// that an aligned word of up to 8 B contains, so that no word of a message of whole words is torn. At least 1.
+#[inline]
+pub(crate) fn last_piece(target: usize, length: usize) -> usize {
+    let end = target.wrapping_add(length);
+    let (aligned, fits) = (end.trailing_zeros(), length.max(1).ilog2());
+    1 << aligned.min(fits).min(3)
+}
+
+/// Copies `length` bytes from `source` to `target`; the last piece becomes visible last.
 ///
 /// # Safety
 /// Both ranges are mapped during the whole call, `source` readable and `target` writable. If other processes write
 /// them at the same time, the result is an arbitrary mixture of bytes, as with a NIC.
 #[inline]
 pub(crate) unsafe fn place(target: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the caller promises that both ranges are mapped. A sized store is used only if the target is aligned
-    // for it.
+    let last = match length {
+        0 => return,
+        // The usual short message.
+        8 if target.addr().is_multiple_of(8) => 8,
+        _ => last_piece(target.addr(), length),
+    };
+    let rest = length - last;
+    macro_rules! copy_with_last {
+        ($atomic:ty, $word:ty) => {{
+            // The ranges may overlap, so the last piece is read before the others are written.
+            let word = source.add(rest).cast::<$word>().read_unaligned();
+            if rest > 0 {
+                std::ptr::copy(source, target, rest);
+            }
+            (*target.add(rest).cast::<$atomic>()).store(word, Ordering::Release);
+        }};
+    }
+    // SAFETY: the caller promises that both ranges are mapped. The address of the last piece is a multiple of its
+    // length, because that of its end is.
     unsafe {
-        match length {
-            0 => {}
-            8 if target.addr() & 7 == 0 => {
-                let word = source.cast::<u64>().read_unaligned();
-                (*target.cast::<AtomicU64>()).store(word, Ordering::Release);
-            }
-            4 if target.addr() & 3 == 0 => {
-                let word = source.cast::<u32>().read_unaligned();
-                (*target.cast::<AtomicU32>()).store(word, Ordering::Release);
-            }
-            2 if target.addr() & 1 == 0 => {
-                let word = source.cast::<u16>().read_unaligned();
-                (*target.cast::<AtomicU16>()).store(word, Ordering::Release);
-            }
-            16 if target.addr() & 7 == 0 => {
-                let words = source.cast::<[u64; 2]>().read_unaligned();
-                (*target.cast::<AtomicU64>()).store(words[0], Ordering::Relaxed);
-                (*target.add(8).cast::<AtomicU64>()).store(words[1], Ordering::Release);
-            }
-            _ => {
-                let last = length - 1;
-                std::ptr::copy(source, target, last);
-                (*target.add(last).cast::<AtomicU8>())
-                    .store(source.add(last).read(), Ordering::Release);
-            }
+        match last {
+            8 => copy_with_last!(AtomicU64, u64),
+            4 => copy_with_last!(AtomicU32, u32),
+            2 => copy_with_last!(AtomicU16, u16),
+            _ => copy_with_last!(AtomicU8, u8),
         }
     }
 }
@@ -71,6 +77,18 @@ mod tests {
         // SAFETY: it has no bytes.
         let sge = unsafe { Sge::from_raw(0, 0, Lkey::default()) };
         assert!(gather_inline(&[sge]).is_empty());
+    }
+
+    #[test]
+    fn the_last_piece_is_an_aligned_word_or_the_part_of_one_that_the_message_has() {
+        for length in 1..80 {
+            for target in 0..16 {
+                let piece = last_piece(target, length);
+                let is_aligned = |piece| (target + length).is_multiple_of(piece) && piece <= length;
+                let longest = [8, 4, 2, 1].into_iter().find(|piece| is_aligned(*piece));
+                assert_eq!(Some(piece), longest, "{length} B to {target}");
+            }
+        }
     }
 
     #[test]

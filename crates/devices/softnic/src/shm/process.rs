@@ -128,16 +128,6 @@ impl Pieces {
     }
 }
 
-/// Returns how many bytes of a message to the address `target` have to become visible last, and at once: as with
-/// [`super::copy::place`].
-pub(crate) const fn last_piece(target: usize, length: usize) -> usize {
-    match length {
-        2 | 4 | 8 if target.is_multiple_of(length) => length,
-        16 if target.is_multiple_of(8) => 8,
-        _ => 1,
-    }
-}
-
 /// Copies all pieces to or from the memory of the process `owner` at its address `at`. After an error, the first bytes
 /// may have been copied.
 ///
