@@ -91,7 +91,7 @@ fn bare(args: &str) -> String {
     names.flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Returns an option by the name that was typed before this value: `--rate` for `--link-rate`, of which it is an alias.
+/// Returns the name of an option as it was typed with this value. It may be an alias: `--rate` of `--link-rate`.
 fn typed(flag: String, value: &str) -> String {
     let top = args::command();
     let all = top.get_subcommands().flat_map(clap::Command::get_arguments);

@@ -55,8 +55,8 @@ fn run(
     let interrupt = Interrupt::listen()?;
     let monitor = (!backend.is_served_here()).then(|| LoadMonitor::from_now(&device));
     let mut recorder = Recorder::new(backend, &cells, hosts::log)?;
-    let points = cells.iter().map(|cell| (String::new(), values(cell)));
-    let points: Vec<(String, Values)> = points.collect();
+    let points = cells.iter().map(|cell| ("", values(cell)));
+    let points: Vec<(&str, Values)> = points.collect();
     let mut sink = Sink::open(
         Rows {
             cells: cells.clone(),

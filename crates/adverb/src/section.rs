@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// Rows with the same columns.
 pub(crate) struct Section {
-    pub(crate) name: String,
+    pub(crate) name: &'static str,
     /// Parameters that differ between the points, and their widths: columns of their own. Sizes have a column anyway.
     swept: Vec<(String, usize)>,
     /// Parameters that all points share.
@@ -17,7 +17,7 @@ pub(crate) struct Section {
 
 impl Section {
     /// Returns the section of points with these parameters.
-    pub(crate) fn of(name: &str, points: &[Values]) -> Self {
+    pub(crate) fn of(name: &'static str, points: &[Values]) -> Self {
         let mut swept = swept(&points.iter().collect::<Vec<_>>());
         let first = points.first().into_iter().flatten();
         let shared = first.filter(|(name, _)| !swept.contains(name));
@@ -40,7 +40,7 @@ impl Section {
                 .max(NARROWEST)
         };
         Section {
-            name: name.to_owned(),
+            name,
             shared,
             swept: swept
                 .iter()

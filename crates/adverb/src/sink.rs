@@ -19,8 +19,7 @@ pub(crate) trait Table {
 
     /// Returns the section of records with these figures. Rows of a section have a title, columns and a header of their
     /// own, and if the section has a name, a line with the parameters that they share.
-    fn section<'f>(&self, figures: &'f [String]) -> &'f str {
-        let _ = figures;
+    fn section(&self, _figures: &[String]) -> &'static str {
         ""
     }
 
@@ -68,7 +67,7 @@ impl<T> Sink<T> {
     /// The folder cannot be written, or has records and --resume was not given.
     pub(crate) fn open(
         table: T,
-        points: &[(String, Values)],
+        points: &[(&'static str, Values)],
         (args, format): (&OutArgs, Option<Format>),
     ) -> anyhow::Result<Self> {
         let folder = args
@@ -87,7 +86,7 @@ impl<T> Sink<T> {
                     earlier,
                 })
             });
-        let mut sections: BTreeMap<&str, Vec<Values>> = BTreeMap::new();
+        let mut sections: BTreeMap<&'static str, Vec<Values>> = BTreeMap::new();
         for (section, params) in points {
             let points = sections.entry(section).or_default();
             points.push(flat_injected(params));
@@ -195,7 +194,7 @@ impl<T: Table> Sink<T> {
             .sections
             .iter()
             .position(|section| section.name == name);
-        let place = place.context("the section of a record is that of its point")?;
+        let place = place.context("a record belongs to no section of the table")?;
         let section = &self.sections[place];
         let columns = self.table.columns(&record);
         let last = self.current.replace(place);

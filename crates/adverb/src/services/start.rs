@@ -140,9 +140,9 @@ pub(super) fn measure_each<T: Table>(
     let points = all.iter().flat_map(|(_, cells)| *cells);
     let points = points.map(|cell| {
         let params = with_program(cell.program, &cell.params);
-        (table.section(&cell.figures).to_owned(), params)
+        (table.section(&cell.figures), params)
     });
-    let points: Vec<(String, Values)> = points.collect();
+    let points: Vec<(&str, Values)> = points.collect();
     let (first, _) = all[0];
     let mut sink = Sink::open(table, &points, (&first.on.out, first.prints))?;
     let mut records = Vec::new();

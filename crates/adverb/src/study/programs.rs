@@ -232,15 +232,11 @@ fn abilities(device: &DeviceChoice) -> anyhow::Result<Abilities> {
             let params = hardware.preset.params;
             let cpu = params.cpu;
             Abilities {
-                queue_pairs: true,
                 atomics: atomics != AtomicCap::None,
-                sockets: true,
                 delay,
-                is_virtual: true,
-                other_node: true,
-                nodes: &[],
                 cpus: cpu.cores * cpu.threads_per_core,
                 switches: params.link.switches,
+                ..Abilities::MODEL
             }
         }
         _ => {
@@ -314,11 +310,8 @@ impl Table for Rows {
         format!("{}, on {}", figure.unwrap_or_default(), record.device)
     }
 
-    fn section<'f>(&self, figures: &'f [String]) -> &'f str {
-        let figure = self.figure(figures);
-        let mut figures = figures.iter();
-        let own = figures.find(|id| figure.is_some_and(|spec| *id == spec.id));
-        own.map_or("", String::as_str)
+    fn section(&self, figures: &[String]) -> &'static str {
+        self.figure(figures).map_or("", |spec| spec.id)
     }
 
     fn columns(&self, record: &Record) -> Vec<(&'static str, usize)> {

@@ -64,6 +64,10 @@ impl<S: Station, G: Guard> Station for Guarded<'_, S, G> {
         self.station.clock_cost()
     }
 
+    fn is_virtual(&self) -> bool {
+        self.station.is_virtual()
+    }
+
     fn cpu(&self) -> CpuTime {
         self.station.cpu()
     }

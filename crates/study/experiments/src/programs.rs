@@ -45,6 +45,17 @@ pub struct LeftOut {
     pub why: &'static str,
 }
 
+impl LeftOut {
+    /// A figure of atomic operations.
+    pub(crate) const fn needs_atomics(figure: &'static FigureSpec) -> Self {
+        LeftOut {
+            when: |abilities| abilities.queue_pairs && !abilities.atomics,
+            what: Part::Figure(figure),
+            why: "this device has no atomic operations",
+        }
+    }
+}
+
 /// A part of a study.
 #[derive(Clone, Copy, Debug)]
 pub enum Part {
@@ -62,9 +73,6 @@ impl fmt::Display for Part {
         }
     }
 }
-
-/// Why cells of atomic operations are left out.
-pub(crate) const NO_ATOMICS: &str = "this device has no atomic operations";
 
 /// A column of words at the end of a table: its heading, and the words for a record.
 pub type Words = (&'static str, fn(&Record) -> Option<String>);
@@ -110,6 +118,21 @@ pub struct Abilities {
     pub cpus: u32,
     /// Switches between two hosts, if it is a model.
     pub switches: u32,
+}
+
+impl Abilities {
+    /// A model whose hosts have two NUMA nodes of 24 CPUs, without a switch between them.
+    pub const MODEL: Abilities = Abilities {
+        queue_pairs: true,
+        atomics: true,
+        sockets: true,
+        delay: true,
+        is_virtual: true,
+        other_node: true,
+        nodes: &[],
+        cpus: 24,
+        switches: 0,
+    };
 }
 
 /// A cell: a program with its parameters, and the figures that show it.
@@ -194,20 +217,7 @@ pub(crate) fn word<'r>(record: &'r Record, name: &str) -> &'r str {
 pub(crate) mod testing {
     use std::collections::BTreeSet;
 
-    use super::{Abilities, Point};
-
-    /// A model with two nodes.
-    pub(crate) const MODEL: Abilities = Abilities {
-        queue_pairs: true,
-        atomics: true,
-        sockets: true,
-        delay: true,
-        is_virtual: true,
-        other_node: true,
-        nodes: &[],
-        cpus: 24,
-        switches: 0,
-    };
+    use super::Point;
 
     /// Returns the figures that show these cells.
     pub(crate) fn shown(points: &[Point]) -> BTreeSet<&'static str> {

@@ -40,8 +40,8 @@ pub(crate) unsafe fn place(target: *mut u8, source: *const u8, length: usize) {
             (*target.add(rest).cast::<$atomic>()).store(word, Ordering::Release);
         }};
     }
-    // SAFETY: the caller promises that both ranges are mapped. The address of the last piece is a multiple of its
-    // length, because that of its end is.
+    // SAFETY: the caller promises that both ranges are mapped. The last piece is aligned to its length, because
+    // it ends at a multiple of it.
     unsafe {
         match last {
             8 => copy_with_last!(AtomicU64, u64),

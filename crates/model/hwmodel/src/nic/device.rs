@@ -27,9 +27,9 @@ pub(crate) struct NicTimes {
     pub(crate) context_miss: Span,
     /// Draining what is in the NIC's pipeline.
     pub(crate) drain: Span,
-    /// Handling an exception (an RNR NAK), one at a time: the context is read and written.
+    /// Reading a context from memory and loading it; handling an exception (an RNR NAK) takes as long, one at a time.
     pub(crate) exception: Span,
-    /// Creating a DC context, and how long that stalls a side of the NIC.
+    /// Creating a DC context or loading a cached context, and how long that stalls what needs it.
     pub(crate) context_creation: Span,
     pub(crate) context_creation_stall: Span,
     /// A locked read-modify-write of cached memory.

@@ -74,7 +74,7 @@ impl Machine {
             .filter_map(|seq| Some(qp.sq.wqe(seq)?.lines))
             .sum();
         // The rest of the block follows, and needs bandwidth although the NIC does not use it.
-        let unused = self.nic.wqes.read_bytes.saturating_sub(used * LINE);
+        let unused = most.saturating_sub(used * LINE);
         let mut read = now;
         if unused > 0 {
             let latency = self.dma_latency();
@@ -116,11 +116,11 @@ impl Machine {
         let (mut seq, mut bytes) = (first, 0);
         while seq < qp.sq.known()
             && let Some(wqe) = qp.sq.wqe(seq)
-            && (bytes == 0 || bytes + wqe.lines * LINE <= most)
             && (bytes == 0
-                || uses_all
-                || Some(wqe.doorbell) == doorbell
-                || wqe.location == WqeLocation::Announced)
+                || bytes + wqe.lines * LINE <= most
+                    && (uses_all
+                        || Some(wqe.doorbell) == doorbell
+                        || wqe.location == WqeLocation::Announced))
         {
             bytes += wqe.lines * LINE;
             seq += 1;

@@ -202,7 +202,7 @@ fn a_queue_pair_has_one_read_of_wqes_in_flight() {
     }
 }
 
-/// Short of its other limits, a ConnectX-3 sent READs of many queue pairs as fast as those of one.
+/// READs loaded no context, so that other limits alone slowed those of a ConnectX-3 with many queue pairs.
 #[test]
 fn reads_that_follow_another_need_no_context() {
     let rate = |per_qp, cores| {

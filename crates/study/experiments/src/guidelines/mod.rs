@@ -6,7 +6,7 @@ mod findings;
 mod ladder;
 mod plan;
 
-use crate::programs::{LeftOut, NO_ATOMICS, Part, ProgramStudy};
+use crate::programs::{LeftOut, Part, ProgramStudy};
 
 pub use findings::{Finding, findings};
 
@@ -25,11 +25,7 @@ pub(crate) const STUDY: ProgramStudy = ProgramStudy {
             what: Part::Words("the resource that limits each design, and PCIe transactions"),
             why: "only a model knows them",
         },
-        LeftOut {
-            when: |abilities| abilities.queue_pairs && !abilities.atomics,
-            what: Part::Figure(&figures::ATOMICS),
-            why: NO_ATOMICS,
-        },
+        LeftOut::needs_atomics(&figures::ATOMICS),
     ],
     plan: plan::plan,
 };

@@ -74,7 +74,7 @@ fn machine(records: &[&Record]) -> Option<String> {
     };
     let (cache, memory) = (least(true, "cached_ns")?, least(true, "memory_ns")?);
     let other = match least(false, "memory_ns") {
-        Some(other) => format!("from that of another node {}", format::time(other)),
+        Some(other) => format!("from memory of another node in {}", format::time(other)),
         None => "the machine has one NUMA node, so that the price of another one cannot be told"
             .to_owned(),
     };

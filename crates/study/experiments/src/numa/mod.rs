@@ -5,7 +5,7 @@ mod findings;
 mod plan;
 mod tables;
 
-use crate::programs::{LeftOut, NO_ATOMICS, Part, ProgramStudy};
+use crate::programs::{LeftOut, Part, ProgramStudy};
 
 /// The study.
 pub(crate) const STUDY: ProgramStudy = ProgramStudy {
@@ -27,11 +27,7 @@ pub(crate) const STUDY: ProgramStudy = ProgramStudy {
             what: Part::Words("what depends on the node of the NIC"),
             why: "this device has no second node, or the node of its NIC is not known",
         },
-        LeftOut {
-            when: |abilities| abilities.queue_pairs && !abilities.atomics,
-            what: Part::Figure(&figures::SYNC),
-            why: NO_ATOMICS,
-        },
+        LeftOut::needs_atomics(&figures::SYNC),
     ],
     plan: plan::plan,
 };

@@ -55,7 +55,7 @@ pub(super) fn plan(profile: Profile, abilities: Abilities) -> Vec<Point> {
         profile,
         points: Vec::new(),
     };
-    if draft.abilities.queue_pairs {
+    if abilities.queue_pairs {
         draft.closed();
         draft.open();
         draft.independent();
@@ -63,7 +63,7 @@ pub(super) fn plan(profile: Profile, abilities: Abilities) -> Vec<Point> {
         draft.remedies();
         draft.store();
         draft.machine();
-        if draft.abilities.atomics {
+        if abilities.atomics {
             draft.sync();
         }
     }

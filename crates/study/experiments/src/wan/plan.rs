@@ -337,8 +337,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::programs::testing::{MODEL, shown};
+    use crate::programs::testing::shown;
     use crate::wan::FIGURES;
+
+    const MODEL: Abilities = Abilities::MODEL;
 
     #[test]
     fn a_model_fills_all_figures_and_measures_each_cell_once() {

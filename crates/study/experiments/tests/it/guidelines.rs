@@ -9,15 +9,9 @@ use proptest::prelude::*;
 use serde_json::json;
 
 const ABILITIES: Abilities = Abilities {
-    queue_pairs: true,
-    atomics: true,
-    sockets: true,
-    delay: true,
-    is_virtual: true,
-    other_node: true,
-    nodes: &[],
     cpus: 28,
     switches: 1,
+    ..Abilities::MODEL
 };
 
 /// Returns a record of each cell, with these rates in turn.

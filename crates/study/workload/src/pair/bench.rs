@@ -353,8 +353,11 @@ impl<'s, S: Station> Bench<'s, S> {
     fn fill(&self) -> Result<(), Fault> {
         let is_source = !self.is_only_sender() && self.spec.params.op == Opcode::Read;
         let inbox = self.layout.inbox;
-        let has_contents = self.spec.params.verify || !self.station.is_virtual();
-        for slot in (0..self.layout.slots).filter(|_| has_contents) {
+        let slots = match self.spec.params.verify || !self.station.is_virtual() {
+            true => self.layout.slots,
+            false => 0,
+        };
+        for slot in 0..slots {
             let nothing_yet = u64::MAX - u64::from(slot);
             let source = slot.checked_sub(inbox).filter(|_| is_source);
             self.write_payload(slot, source.map_or(nothing_yet, u64::from))?;

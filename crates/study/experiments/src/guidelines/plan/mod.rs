@@ -77,9 +77,9 @@ pub(super) fn plan(profile: Profile, abilities: Abilities) -> Vec<Point> {
         draft.windows();
         draft.store();
         draft.herd();
-    }
-    if draft.abilities.queue_pairs && draft.abilities.atomics {
-        draft.atomics();
+        if abilities.atomics {
+            draft.atomics();
+        }
     }
     draft.answers();
     if abilities.sockets {
@@ -380,12 +380,12 @@ mod tests {
 
     use super::*;
     use crate::guidelines::STUDY;
-    use crate::programs::testing::{self, shown};
+    use crate::programs::testing::shown;
 
     const MODEL: Abilities = Abilities {
         cpus: 28,
         switches: 1,
-        ..testing::MODEL
+        ..Abilities::MODEL
     };
 
     #[test]

@@ -2,11 +2,11 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::numa::STUDY;
-use crate::programs::testing::{self, shown};
+use crate::programs::testing::shown;
 
 const MODEL: Abilities = Abilities {
     switches: 2,
-    ..testing::MODEL
+    ..Abilities::MODEL
 };
 
 #[test]
