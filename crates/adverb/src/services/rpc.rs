@@ -34,6 +34,7 @@ pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
     for on in &targets {
         let duration = schedule_on(args, &on.device).measured;
         let setting = Setting {
+            keeps_duration: args.runs.duration.is_some(),
             pcie_counters: args.pcie_counters,
             ..Setting::new(on, args.runs.repetitions, duration)
         };

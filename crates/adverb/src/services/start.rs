@@ -6,6 +6,8 @@ use std::time::Duration;
 use adverb_host::PcieCounters;
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Peer, Usage};
 use adverb_measure::{Backend, JobCell, JobRecorder, Rendered};
+use adverb_patterns::Job;
+use adverb_report::format;
 use adverb_results::{Impairment, Record, Values, merged};
 use adverb_units::Span;
 use adverb_workload::{Program, pattern::Schedule};
@@ -55,6 +57,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) repetitions: u32,
     /// Measured time of a run, for programs that have one.
     pub(crate) duration: Span,
+    /// Whether it was typed: a model keeps to it, also if that is too short for a steady state.
+    pub(crate) keeps_duration: bool,
     /// Whether bytes over PCIe are counted on this host.
     pub(crate) pcie_counters: bool,
     /// How records are printed; `None` if they are only kept in the folder.
@@ -70,6 +74,7 @@ impl<'a> Setting<'a> {
             on,
             repetitions,
             duration,
+            keeps_duration: false,
             pcie_counters: false,
             prints: Some(on.format),
             router: None,
@@ -86,6 +91,7 @@ impl<'a> From<&'a ClientArgs> for Setting<'a> {
     fn from(args: &'a ClientArgs) -> Self {
         let duration = time_of(args.runs.duration, &args.on.device.choice());
         Setting {
+            keeps_duration: args.runs.duration.is_some(),
             pcie_counters: args.pcie_counters,
             ..Setting::new(&args.on, args.runs.repetitions, duration)
         }
@@ -164,7 +170,7 @@ pub(super) fn measure_each<T: Table>(
             }
             let passes = (1..=args.repetitions).map(|pass| recorder.run(cell, pass, &interrupt));
             for record in merged(passes.collect::<anyhow::Result<_>>()?) {
-                warn_if_idle(&record, args);
+                warn_if_short(&cell.job, &record, args);
                 records.push(record.clone());
                 sink.take(record)?;
             }
@@ -176,11 +182,23 @@ pub(super) fn measure_each<T: Table>(
     Ok((records, rendered))
 }
 
-fn warn_if_idle(record: &Record, args: &Setting<'_>) {
-    if record.metric("requests") == Some(0.0) {
+/// Warns if too few requests ended in the measured time.
+fn warn_if_short(job: &Job, record: &Record, args: &Setting<'_>) {
+    let of_run = |name| Some(record.metric(name)? / f64::from(args.repetitions));
+    let (Some(requests), Some(elapsed)) = (of_run("requests"), of_run("elapsed_ns")) else {
+        return;
+    };
+    let within = match elapsed {
+        0.0 => args.duration.to_string(),
+        elapsed => format::time(elapsed),
+    };
+    if requests == 0.0 {
         terminal::warn(&format!(
-            "no request ended within {}: choose a longer --duration",
-            args.duration
+            "no request ended within {within}: choose a longer --duration"
+        ));
+    } else if let Some(enough) = job.steady_requests().filter(|n| requests < *n as f64) {
+        terminal::warn(&format!(
+            "{requests:.0} requests ended within {within}, which is no steady state: choose a --duration in which {enough} end, four times as many as are outstanding"
         ));
     }
 }
@@ -206,7 +224,11 @@ fn recorder(args: &Setting<'_>, cells: &[JobCell]) -> anyhow::Result<JobRecorder
         let info = DeviceInfo::of_model(&hardware)?;
         check_paths((&device, &info), &[])?;
         let backend = Backend::Model(Box::new(hardware));
-        return Ok(JobRecorder::new(backend, info, timeout));
+        let recorder = JobRecorder::new(backend, info, timeout);
+        return Ok(match args.keeps_duration {
+            true => recorder.keeping_duration(),
+            false => recorder,
+        });
     }
     let launcher = hosts::launcher(args.on.device.all(), Vec::new(), &args.on.place)?;
     for cell in cells {

@@ -35,7 +35,10 @@ pub(crate) fn sync(points: &[SyncArgs]) -> anyhow::Result<()> {
         .iter()
         .try_for_each(|args| check_duration(&args.runs))?;
     let duration = time_of(args.runs.duration, &device);
-    let setting = Setting::new(&args.on, args.runs.repetitions, duration);
+    let setting = Setting {
+        keeps_duration: args.runs.duration.is_some(),
+        ..Setting::new(&args.on, args.runs.repetitions, duration)
+    };
     let cells = points.iter().flat_map(|args| {
         let ways: &[LocalUpdates] = match &args.local {
             Some(one) => std::slice::from_ref(one),

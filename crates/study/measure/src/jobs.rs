@@ -1,10 +1,13 @@
 //! Runs programs with several members and makes their records.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use adverb_host::{PcieBytes, PcieCounters, now_rfc3339};
-use adverb_launch::{DeviceInfo, HardwareUsage, Interrupt, MMIO, RunError, Usage, VirtualLimits};
-use adverb_patterns::Job;
+use adverb_launch::{
+    DeviceInfo, HardwareUsage, Interrupt, MMIO, RoleRun, RunError, Usage, VirtualLimits,
+};
+use adverb_patterns::{Job, JobReport};
 use adverb_results::{Outcome, Record, SCHEMA, Values};
 use adverb_units::Span;
 use adverb_verbs::{AckTimeout, PathMtu, PathOptions, RetryCount};
@@ -121,12 +124,21 @@ fn of_pcie(bytes: PcieBytes, requests: f64) -> Values {
     metrics.as_object().cloned().unwrap_or_default()
 }
 
+/// What a job measured.
+struct Measured {
+    roles: Vec<RoleRun>,
+    usage: Vec<(u32, HardwareUsage)>,
+    reports: Vec<JobReport>,
+    outcome: adverb_patterns::Outcome,
+}
+
 /// Runs points and makes their records.
 pub struct JobRecorder {
     backend: Backend,
     info: DeviceInfo,
     timeout: Duration,
     counts_pcie: bool,
+    keeps_duration: bool,
 }
 
 impl JobRecorder {
@@ -137,6 +149,7 @@ impl JobRecorder {
             info,
             timeout,
             counts_pcie: false,
+            keeps_duration: false,
         }
     }
 
@@ -156,6 +169,16 @@ impl JobRecorder {
         }
     }
 
+    /// Measures for as long as the jobs say. Without this, a closed loop on a model that is not yet in steady state then is
+    /// measured again, for longer.
+    #[must_use]
+    pub fn keeping_duration(self) -> Self {
+        JobRecorder {
+            keeps_duration: true,
+            ..self
+        }
+    }
+
     /// Returns what the programs run on.
     pub fn backend(&self) -> &Backend {
         &self.backend
@@ -164,6 +187,39 @@ impl JobRecorder {
     /// Whether a record was measured on this device.
     pub fn is_of(&self, record: &Record) -> bool {
         record.device == self.info.reference
+    }
+
+    /// Runs a job, and runs it again for longer if it was not in steady state.
+    fn measure(&mut self, job: &Job, interrupt: &Interrupt) -> anyhow::Result<Measured> {
+        let mut job = Cow::Borrowed(job);
+        loop {
+            let run = match &mut self.backend {
+                Backend::Hosts(launcher) => launcher.run(&*job, self.timeout, interrupt),
+                Backend::Model(hardware) => {
+                    let run = hardware.run(&*job, VirtualLimits::default(), &|| interrupt.raised());
+                    run.ok_or(RunError::Interrupted)
+                }
+            };
+            let run = run.map_err(failed)?;
+            let reports = run.reports.map_err(|failure| match failure.is_usage {
+                true => Usage(failure.reason).into(),
+                false => anyhow!(failure.reason),
+            })?;
+            let outcome = job.outcome(&reports)?;
+            let keeps = self.keeps_duration || matches!(self.backend, Backend::Hosts(_));
+            let requests = outcome.metrics.get("requests").and_then(Value::as_u64);
+            match requests.filter(|_| !keeps).and_then(|n| job.lengthened(n)) {
+                Some(longer) => job = Cow::Owned(longer),
+                None => {
+                    return Ok(Measured {
+                        roles: run.roles,
+                        usage: run.usage,
+                        reports,
+                        outcome,
+                    });
+                }
+            }
+        }
     }
 
     /// Runs a point and makes its record.
@@ -179,24 +235,17 @@ impl JobRecorder {
         let started = now_rfc3339();
         let counters = self.counts_pcie.then(PcieCounters::open).transpose()?;
         let log = counters.map(PcieCounters::log).transpose()?;
-        let run = match &mut self.backend {
-            Backend::Hosts(launcher) => launcher.run(&cell.job, self.timeout, interrupt),
-            Backend::Model(hardware) => {
-                let run = hardware.run(&cell.job, VirtualLimits::default(), &|| interrupt.raised());
-                run.ok_or(RunError::Interrupted)
-            }
-        };
-        let run = run.map_err(failed)?;
-        let reports = run.reports.map_err(|failure| match failure.is_usage {
-            true => Usage(failure.reason).into(),
-            false => anyhow!(failure.reason),
-        })?;
-        let mut outcome = cell.job.outcome(&reports)?;
+        let Measured {
+            roles: ran,
+            usage,
+            reports,
+            mut outcome,
+        } = self.measure(&cell.job, interrupt)?;
         let rate = outcome.metrics.get("requests_per_s");
         let rate = rate.and_then(Value::as_f64);
-        outcome.metrics.extend(of_hardware(&run.usage, rate));
+        outcome.metrics.extend(of_hardware(&usage, rate));
         if let (Some(log), Some(rate)) = (log, rate) {
-            let here = run.roles.iter().zip(&reports);
+            let here = ran.iter().zip(&reports);
             let mut here = here.filter(|(role, _)| role.host == 0);
             if let Some(window) = here.find_map(|(_, report)| report.window())
                 && let Some(bytes) = log.end(window)?
@@ -206,21 +255,18 @@ impl JobRecorder {
             }
         }
         let device = &self.info.reference;
-        let roles =
-            run.roles
-                .iter()
-                .zip(outcome.roles)
-                .map(|(role, done)| adverb_results::RoleRun {
-                    name: role.name.clone(),
-                    host: self.backend.host_name(role.host),
-                    device: (role.device != *device).then(|| role.device.to_string()),
-                    core: role.core,
-                    numa_node: role.numa_node,
-                    cpu: done.cpu,
-                    metrics: done.metrics,
-                });
+        let roles = ran.iter().zip(outcome.roles);
+        let roles = roles.map(|(role, done)| adverb_results::RoleRun {
+            name: role.name.clone(),
+            host: self.backend.host_name(role.host),
+            device: (role.device != *device).then(|| role.device.to_string()),
+            core: role.core,
+            numa_node: role.numa_node,
+            cpu: done.cpu,
+            metrics: done.metrics,
+        });
         let roles = roles.collect();
-        let counted = run.roles.into_iter();
+        let counted = ran.into_iter();
         let counted = counted.filter(|role| !role.counters.is_empty());
         let peer = self.backend.peers().first();
         let passive = peer.map(|peer| peer.welcome().site.clone());

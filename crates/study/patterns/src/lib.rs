@@ -13,6 +13,7 @@ mod placement;
 pub mod rendezvous;
 mod rpc;
 mod sends;
+mod steady;
 pub mod store;
 mod sync;
 mod tally;

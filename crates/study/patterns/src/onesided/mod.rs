@@ -126,6 +126,17 @@ impl OneSided {
         self.owners() + self.clients.threads
     }
 
+    /// Returns the operations that all clients together keep outstanding.
+    pub fn outstanding(&self) -> u64 {
+        let OneSidedClients {
+            threads,
+            qps,
+            outstanding,
+            ..
+        } = self.clients;
+        u64::from(threads) * u64::from(qps) * u64::from(outstanding)
+    }
+
     fn puts(&self) -> Puts {
         match &self.remote {
             Remote::Counter => Puts::Lock,

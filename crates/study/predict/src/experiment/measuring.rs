@@ -5,7 +5,6 @@ use adverb_hwmodel::params::NicParams;
 use adverb_patterns::{Job, JobReport, Member, Part, Pattern, Seen, Tally, Wait};
 use adverb_units::Span;
 use adverb_validate::{Budget, Completion, Experiment, Metric, Program, Refusal, Side};
-use adverb_verbs::QpType;
 
 use super::hosts::{placements, preset};
 use super::run::{run, schedule};
@@ -82,16 +81,9 @@ fn filling(pattern: &Pattern, nic: &NicParams) -> Span {
     let machines = pattern.machines() as usize;
     let (mut most, mut of_machine) = (0, vec![0; machines]);
     for member in &pattern.members {
-        if let Part::Request(load) = &member.part {
-            let queues = match member.transport {
-                QpType::Dci => u64::from(load.dc.initiators),
-                _ => member.links.len() as u64,
-            };
-            let posted = queues * u64::from(load.limits.per_qp);
-            let posted = posted.min(load.limits.per_member.into());
-            most = most.max(posted);
-            of_machine[member.machine as usize] += posted;
-        }
+        let posted = member.outstanding();
+        most = most.max(posted);
+        of_machine[member.machine as usize] += posted;
     }
     let slowest = nic.send_mops.min(nic.read_request_mops);
     let drain = of_machine
@@ -107,11 +99,7 @@ fn unsignaled_in_flight(pattern: &Pattern) -> u64 {
     let members = pattern.members.iter();
     let measured = members.filter(|member| is_measured(pattern, member));
     let each = measured.map(|member| match &member.part {
-        Part::Request(load) if load.signaled_every > 1 => {
-            let links = member.links.len() as u64;
-            let queues = links * u64::from(load.limits.per_qp);
-            queues.min(load.limits.per_member.into())
-        }
+        Part::Request(load) if load.signaled_every > 1 => member.outstanding(),
         _ => 0,
     });
     each.sum()
@@ -285,6 +273,7 @@ mod tests {
     use adverb_patterns::{Limits, Load, Opcode, Outbound};
 
     use super::*;
+    use adverb_verbs::QpType;
 
     /// It was 200 ns for each post of a thread, however many threads share the NIC.
     #[test]

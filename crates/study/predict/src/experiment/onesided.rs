@@ -16,11 +16,8 @@ use super::posting::{count, transport};
 use super::run::{run_service, schedule};
 use super::{cannot, failed, no_metric};
 
-/// Shortest and longest measured time, after a warm-up of half that time.
+/// Shortest measured time, after a warm-up of half that time.
 const SHORTEST: Span = Span::from_us(500);
-const LONGEST: Span = Span::from_ms(64);
-/// The rate is steady once this many times the requests in flight have completed.
-const ROUNDS: f64 = 4.0;
 /// Largest number of items in the model's memory. More would change nothing: the experiment determines
 /// whether their lines are cached, and the low bits of lock words, 64 B apart, repeat.
 const MOST_ITEMS: u64 = 4096;
@@ -32,31 +29,18 @@ const VALUE: u64 = 32;
 /// Queues for locks take milliseconds to build up: if a run is too short for that, a longer one replaces it.
 pub(super) fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
     let program = program(experiment)?;
-    let clients = &program.clients;
-    let in_flight = f64::from(clients.threads * clients.qps * clients.outstanding);
-    let mut window = SHORTEST;
-    loop {
-        let tallies = run(experiment, &program, window, budget)?;
-        let done: u64 = tallies.iter().map(|tally| tally.requests).sum();
-        if done as f64 >= ROUNDS * in_flight || window >= LONGEST {
-            return figure(experiment, &tallies);
-        }
-        window = window * 4;
-    }
-}
-
-/// Runs the program; returns the clients' tallies.
-fn run(
-    experiment: &Experiment,
-    program: &OneSided,
-    window: Span,
-    budget: &Budget,
-) -> Result<Vec<ServiceTally>, Refusal> {
+    let owners = program.owners() as usize;
     let machines = placements(experiment, program.machines());
-    let mut cluster = Cluster::new(&preset(experiment)?, &machines);
-    let job = Job::OneSided(program.clone(), schedule(window));
-    let mut tallies = run_service(&mut cluster, &job, budget)?;
-    Ok(tallies.split_off(program.owners() as usize))
+    let mut job = Job::OneSided(program, schedule(SHORTEST));
+    loop {
+        let mut cluster = Cluster::new(&preset(experiment)?, &machines);
+        let clients = run_service(&mut cluster, &job, budget)?.split_off(owners);
+        let done = clients.iter().map(|tally| tally.requests).sum();
+        match job.lengthened(done) {
+            Some(longer) => job = longer,
+            None => return figure(experiment, &clients),
+        }
+    }
 }
 
 fn program(experiment: &Experiment) -> Result<OneSided, Refusal> {

@@ -71,6 +71,21 @@ pub struct Member {
     pub numa: NumaPlacement,
 }
 
+impl Member {
+    /// Returns the most requests that it has outstanding; 0 if it posts none.
+    pub fn outstanding(&self) -> u64 {
+        let Part::Request(load) = &self.part else {
+            return 0;
+        };
+        let queues = match self.transport {
+            Transport::Dci => u64::from(load.dc.initiators),
+            _ => self.links.len() as u64,
+        };
+        let all = queues * u64::from(load.limits.per_qp);
+        all.min(load.limits.per_member.into())
+    }
+}
+
 /// Where the payload of a message is when its receive completes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Landing {
