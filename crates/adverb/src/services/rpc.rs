@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use adverb_launch::{DeviceChoice, Usage};
+use adverb_launch::{DeviceChoice, DeviceInfo, Usage};
 use adverb_measure::JobCell;
 use adverb_patterns::{Clients, Echo, EchoBy, Job, Reply};
 use adverb_results::{Completion, Record, Transport, Word};
 use adverb_units::Bytes;
-use adverb_verbs::QpType;
+use adverb_verbs::{LinkLayer, QpType};
 
 use super::check::{check_cores, check_duration, check_memory};
 use super::result::pcie;
@@ -38,8 +38,9 @@ pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
             pcie_counters: args.pcie_counters,
             ..Setting::new(on, args.runs.repetitions, duration)
         };
+        let link = DeviceInfo::query(&on.device.choice())?.port.link_layer;
         let cells = points.iter();
-        let cells = cells.flat_map(|args| ways(args, &on.device, &mut left_out));
+        let cells = cells.flat_map(|args| ways(args, (&on.device, link), &mut left_out));
         let cells = cells.collect::<Vec<_>>().into_iter();
         let cells = cells.map(|(args, way)| cell(args, way, &on.device));
         all.push((setting, cells.collect::<anyhow::Result<Vec<_>>>()?));
@@ -70,7 +71,7 @@ pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
 /// Returns the ways that a point asks for on a device, and notes those that cannot exist, with the reason.
 fn ways<'a>(
     args: &'a RpcArgs,
-    device: &DeviceArgs,
+    (device, link): (&DeviceArgs, LinkLayer),
     left_out: &mut BTreeMap<String, &'static str>,
 ) -> Vec<(&'a RpcArgs, (EchoBy, Transport))> {
     let device = device.choice();
@@ -94,7 +95,11 @@ fn ways<'a>(
     let mut ways = Vec::new();
     for (by, transport) in all.into_iter().flat_map(each) {
         let refused = refusal(by == EchoBy::Tcp, &device);
-        match refused.or_else(|| by.refusal(queue_pair(transport), args.completion)) {
+        let of_way = || by.refusal(queue_pair(transport), args.completion);
+        let lacks =
+            matches!(transport, Transport::Uc | Transport::Ud) && !link.has_all_transports();
+        let of_device = || lacks.then_some("the device has only RC queue pairs");
+        match refused.or_else(of_way).or_else(of_device) {
             None => ways.push((args, (by, transport))),
             Some(why) => {
                 let completion = match args.completion {

@@ -215,8 +215,10 @@ fn recorder(args: &Setting<'_>, cells: &[JobCell]) -> anyhow::Result<JobRecorder
         all.try_for_each(|cell| Program::check(&cell.job, caps).map_err(Usage))
     };
     let check_paths = |at: (&DeviceChoice, &DeviceInfo), peers: &[Peer]| {
-        let mut paths = cells.iter().map(|cell| cell.job.path());
-        paths.try_for_each(|path| check_path(path, at, peers))
+        cells.iter().try_for_each(|cell| {
+            check_transports(cell, at)?;
+            check_path(cell.job.path(), at, peers)
+        })
     };
     if let DeviceChoice::Model(preset) = &device {
         let hardware = Hardware::load(preset)?;
@@ -261,6 +263,23 @@ fn recorder(args: &Setting<'_>, cells: &[JobCell]) -> anyhow::Result<JobRecorder
         true => recorder.counting_pcie(),
         false => recorder,
     })
+}
+
+/// Refuses a program of UC or UD queue pairs on a device that has only RC.
+fn check_transports(
+    cell: &JobCell,
+    (device, info): (&DeviceChoice, &DeviceInfo),
+) -> Result<(), Usage> {
+    let link = info.port.link_layer;
+    if link.has_all_transports() || !cell.job.needs_all_transports() {
+        return Ok(());
+    }
+    let (name, params) = (cell.program, cell.params.get("by"));
+    let by = adverb_results::word(params).map(|by| format!(" --by {by}"));
+    let program = name.to_owned() + &by.unwrap_or_default();
+    Err(Usage(format!(
+        "{program} needs UC and UD queue pairs, and {device} ({link}) has only RC; use a RoCE or InfiniBand device, or `adverb rpc --transport rc`"
+    )))
 }
 
 /// Refuses to count bytes over PCIe on a device that uses none, and where the processor's counters cannot be read.

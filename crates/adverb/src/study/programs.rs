@@ -228,11 +228,12 @@ fn abilities(device: &DeviceChoice) -> anyhow::Result<Abilities> {
     Ok(match device {
         DeviceChoice::Model(preset) => {
             let hardware = Hardware::load(preset)?;
-            let atomics = hardware.limits()?.caps.atomics;
+            let info = DeviceInfo::of_model(&hardware)?;
             let params = hardware.preset.params;
             let cpu = params.cpu;
             Abilities {
-                atomics: atomics != AtomicCap::None,
+                all_transports: info.port.link_layer.has_all_transports(),
+                atomics: info.caps.atomics != AtomicCap::None,
                 delay,
                 cpus: cpu.cores * cpu.threads_per_core,
                 switches: params.link.switches,
@@ -244,6 +245,7 @@ fn abilities(device: &DeviceChoice) -> anyhow::Result<Abilities> {
             let is_known = resolve(NodeChoice::Nic, info.numa_node).is_ok();
             Abilities {
                 queue_pairs: !is_tcp,
+                all_transports: info.port.link_layer.has_all_transports(),
                 atomics: info.caps.atomics != AtomicCap::None,
                 sockets: is_tcp,
                 delay,

@@ -190,6 +190,11 @@ impl LinkLayer {
         matches!(self, LinkLayer::InfiniBand | LinkLayer::Ethernet)
     }
 
+    /// Whether there are other queue pairs than RC, atomic operations and address handles. The protocol of iWARP has none (RFC 5040).
+    pub const fn has_all_transports(self) -> bool {
+        !matches!(self, LinkLayer::Iwarp | LinkLayer::KernelTcp)
+    }
+
     /// Whether queue pairs have an ACK timeout and retries.
     pub const fn has_ack_timeout(self) -> bool {
         !matches!(self, LinkLayer::Iwarp | LinkLayer::KernelTcp)

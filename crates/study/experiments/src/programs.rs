@@ -54,6 +54,15 @@ impl LeftOut {
             why: "this device has no atomic operations",
         }
     }
+
+    /// A figure of UC or UD queue pairs.
+    pub(crate) const fn needs_all_transports(figure: &'static FigureSpec) -> Self {
+        LeftOut {
+            when: |abilities| abilities.queue_pairs && !abilities.all_transports,
+            what: Part::Figure(figure),
+            why: "this device has only RC queue pairs",
+        }
+    }
 }
 
 /// A part of a study.
@@ -102,6 +111,8 @@ impl ProgramStudy {
 pub struct Abilities {
     /// It has queue pairs.
     pub queue_pairs: bool,
+    /// It has UC and UD queue pairs.
+    pub all_transports: bool,
     /// It has atomic operations.
     pub atomics: bool,
     /// It has sockets.
@@ -124,6 +135,7 @@ impl Abilities {
     /// A model whose hosts have two NUMA nodes of 24 CPUs, without a switch between them.
     pub const MODEL: Abilities = Abilities {
         queue_pairs: true,
+        all_transports: true,
         atomics: true,
         sockets: true,
         delay: true,

@@ -1,8 +1,10 @@
 //! One type for all programs, for launchers, processes and remote agents.
 
+use adverb_results::Opcode;
 use adverb_units::{Bytes, Time};
 use adverb_verbs::{
-    DeviceCaps, Impairment, MemoryTimes, NodeChoice, PathOptions, QpType, RoleId, Station,
+    AtomicCap, DeviceCaps, Impairment, MemoryTimes, NodeChoice, PathOptions, QpType, RoleId,
+    Station,
 };
 use adverb_workload::connect::{Connect, ConnectTally, run_connect};
 use adverb_workload::multicast::{Multicast, MulticastTally, run_multicast};
@@ -76,6 +78,19 @@ impl Job {
             Job::Wan(wan) => &mut wan.path,
             Job::Store(store) => &mut store.path,
             Job::Nodes(nodes) => &mut nodes.path,
+        }
+    }
+
+    /// Whether its roles use other queue pairs than RC. Multicast refuses devices without them itself.
+    pub fn needs_all_transports(&self) -> bool {
+        match self {
+            Job::Pattern(pattern, _) => {
+                let mut members = pattern.members.iter();
+                members.any(|member| member.transport != QpType::Rc)
+            }
+            Job::Echo(echo, _) => echo.transport != QpType::Rc,
+            Job::Rpc(..) => true,
+            _ => false,
         }
     }
 
@@ -203,7 +218,12 @@ impl Program for Job {
                 }
                 echo.check(caps)
             }
-            Job::OneSided(program, _) => program.check(),
+            Job::OneSided(program, _) => {
+                if program.needs_atomics() {
+                    check_atomics(Opcode::FetchAdd, caps)?;
+                }
+                program.check()
+            }
             Job::Store(store) => store.check(),
             Job::Connect(connect) => return connect.check(caps),
             Job::Multicast(multicast) => return multicast.check(caps),
@@ -294,7 +314,14 @@ fn check_datagrams(path: &PathOptions, rather: &str) -> Result<(), String> {
     ))
 }
 
-/// Refuses inline data beyond the device's maximum, and members whose memory exceeds a region.
+fn check_atomics(op: Opcode, caps: &DeviceCaps) -> Result<(), String> {
+    match caps.atomics {
+        AtomicCap::None => Err(SpecError::NoAtomics { op }.to_string()),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses atomic operations that the device lacks, inline data beyond its maximum, and members whose memory exceeds a region.
 fn check_pattern(pattern: &Pattern, caps: &DeviceCaps) -> Result<(), String> {
     let max = Bytes::new(caps.max_inline_data.into());
     for member in &pattern.members {
@@ -302,6 +329,9 @@ fn check_pattern(pattern: &Pattern, caps: &DeviceCaps) -> Result<(), String> {
             let size = Bytes::new(load.size.into());
             if load.inline && size > max {
                 return Err(SpecError::Inline { size, max }.to_string());
+            }
+            if load.op.is_atomic() {
+                check_atomics(load.op, caps)?;
             }
         }
     }

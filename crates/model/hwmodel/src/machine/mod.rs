@@ -107,7 +107,7 @@ impl Machine {
         let root = Root::new(p, placement, |name| seed.stream(name, index.0.into()));
         Machine {
             index,
-            caps: device::caps(p),
+            caps: device::caps(p, preset.link_layer),
             cpu: p.cpu,
             nic: Nic::new(p, times, seed.stream("contexts", index.0.into()).bits()),
             seed,

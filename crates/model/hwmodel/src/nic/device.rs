@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use adverb_units::Span;
-use adverb_verbs::{AtomicCap, DeviceCaps};
+use adverb_verbs::{AtomicCap, DeviceCaps, LinkLayer};
 
 use crate::ids::QpRef;
 use crate::nic::atomics::Atomics;
@@ -165,7 +165,7 @@ impl ContextKind {
 }
 
 /// The limits that the NIC reports to programs.
-pub(crate) fn caps(p: &Params) -> DeviceCaps {
+pub(crate) fn caps(p: &Params, link: LinkLayer) -> DeviceCaps {
     DeviceCaps {
         max_qp: 1 << 16,
         max_qp_wr: 1 << 15,
@@ -179,7 +179,10 @@ pub(crate) fn caps(p: &Params) -> DeviceCaps {
         max_srq: 1 << 16,
         max_srq_wr: 1 << 15,
         max_srq_sge: 16,
-        atomics: AtomicCap::Device,
+        atomics: match link.has_all_transports() {
+            true => AtomicCap::Device,
+            false => AtomicCap::None,
+        },
     }
 }
 

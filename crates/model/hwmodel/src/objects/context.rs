@@ -91,6 +91,17 @@ impl ModelContext {
         })
     }
 
+    /// Whether its link has more than the transport and operations of iWARP.
+    fn has_all_transports(&self) -> bool {
+        let layer = self.with(|fabric, _| fabric.machines[self.machine].preset.link_layer);
+        layer.has_all_transports()
+    }
+
+    fn unsupported(&self, feature: &'static str) -> CreateError {
+        let device = self.name.0.clone();
+        CreateError::Unsupported(Unsupported { feature, device })
+    }
+
     /// Refuses an object of another machine.
     fn check_owner(&self, what: &'static str, machine: MachineId) -> Result<(), CreateError> {
         match machine == self.machine {
@@ -342,6 +353,9 @@ impl Context for ModelContext {
         self.with(|fabric, _| {
             let layer = fabric.machines[self.machine].preset.link_layer;
             address.check_marking(layer, PacketMarking::None)?;
+            if !layer.has_all_transports() {
+                return Err(self.unsupported("address handles"));
+            }
             let machines = fabric.machines.len();
             if !address.dgid.is_multicast() && machine_of(address.dgid, machines).is_none() {
                 return Err(CreateError::System {
@@ -371,15 +385,14 @@ impl ModelContext {
         self.check_owner("the send completion queue", init.send_cq.machine)?;
         self.check_owner("the receive completion queue", init.recv_cq.machine)?;
         let is_dc = matches!(init.qp_type, QpType::Dci | QpType::Dct);
-        let unsupported = |feature| {
-            let device = self.name.0.clone();
-            Err(CreateError::Unsupported(Unsupported { feature, device }))
-        };
         if is_dc && !self.has_dc() {
-            return unsupported("dynamically connected transport");
+            return Err(self.unsupported("dynamically connected transport"));
         }
         if let (true, Receives::Shared(_)) = (is_dc, &receives) {
-            return unsupported("DC queue pairs with a shared receive queue");
+            return Err(self.unsupported("DC queue pairs with a shared receive queue"));
+        }
+        if init.qp_type != QpType::Rc && !self.has_all_transports() {
+            return Err(self.unsupported("queue pairs other than RC"));
         }
         let (max_inl_recv, srq) = match receives {
             Receives::Own { max_inl_recv } => (max_inl_recv, None),

@@ -2,8 +2,8 @@
 
 use adverb_units::Bytes;
 use adverb_verbs::{
-    Destination, MAX_MESSAGE, PostError, PostErrorCause, QpState, QpType, RecvRequest, SendFlags,
-    SendRequest, WcStatus,
+    AtomicCap, Destination, MAX_MESSAGE, PostError, PostErrorCause, QpState, QpType, RecvRequest,
+    SendFlags, SendRequest, WcStatus,
 };
 
 use crate::host::memory::{LocalSge, SgList};
@@ -68,7 +68,7 @@ fn inline_bytes(before: u64, length: u64, driver: Driver) -> u64 {
     segment::INLINE_HEADER * headers + length
 }
 
-fn check(qp: &Qp, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
+fn check(qp: &Qp, request: &SendRequest<'_>, atomics: AtomicCap) -> Result<(), PostErrorCause> {
     if qp.sq.is_full(qp.caps.max_send_wr) {
         return Err(PostErrorCause::QueueFull {
             queue: "send",
@@ -85,6 +85,9 @@ fn check(qp: &Qp, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
         return Err(unsupported(
             "DC requests that consume receives, which need a shared receive queue",
         ));
+    }
+    if request.operation.is_atomic() && atomics == AtomicCap::None {
+        return Err(unsupported("atomic operations"));
     }
     if request.operation.is_local() || matches!(request.operation, Op::SendWithInvalidate(_)) {
         return Err(unsupported("memory windows"));
@@ -139,7 +142,7 @@ impl Fabric {
                 needed: QpState::Rts,
             });
         }
-        check(qp, request)?;
+        check(qp, request, self.machines[qp.machine].caps.atomics)?;
         let is_broken = matches!(qp.state, QpState::Sqe | QpState::Err);
         let machine = qp.machine;
         let target = self.target(machine, request.to);

@@ -137,6 +137,14 @@ impl OneSided {
         u64::from(threads) * u64::from(qps) * u64::from(outstanding)
     }
 
+    /// Whether it counts or locks by FETCH_ADD.
+    pub(crate) fn needs_atomics(&self) -> bool {
+        match &self.remote {
+            Remote::Counter => true,
+            Remote::Items(items) => items.put_ratio > 0.0 && items.puts == Puts::Lock,
+        }
+    }
+
     fn puts(&self) -> Puts {
         match &self.remote {
             Remote::Counter => Puts::Lock,

@@ -67,22 +67,25 @@ pub(super) fn plan(profile: Profile, abilities: Abilities) -> Vec<Point> {
         profile,
         points: Vec::new(),
     };
-    if abilities.queue_pairs {
+    if abilities.queue_pairs && abilities.all_transports {
         draft.ladder();
         draft.over_cores();
         draft.over_load();
         draft.over_queues();
         draft.sends();
         draft.inbound();
-        draft.windows();
         draft.store();
         draft.herd();
-        if abilities.atomics {
-            draft.atomics();
-        }
+    }
+    if abilities.queue_pairs {
+        draft.windows();
+    }
+    if abilities.queue_pairs && abilities.atomics {
+        draft.atomics();
     }
     draft.answers();
-    if abilities.sockets {
+    // Beside the ladder, or alone.
+    if abilities.sockets && abilities.queue_pairs == abilities.all_transports {
         draft.sequencer_over_tcp();
     }
     draft.points
@@ -380,7 +383,7 @@ mod tests {
 
     use super::*;
     use crate::guidelines::STUDY;
-    use crate::programs::testing::shown;
+    use crate::programs::{Part, testing::shown};
 
     const MODEL: Abilities = Abilities {
         cpus: 28,
@@ -413,9 +416,33 @@ mod tests {
     }
 
     #[test]
+    fn a_device_with_only_rc_has_reasons_for_the_figures_that_it_lacks() {
+        let iwarp = Abilities {
+            all_transports: false,
+            atomics: false,
+            ..MODEL
+        };
+        let points = plan(Profile::Full, iwarp);
+        let shown = shown(&points);
+        assert_eq!(shown, BTreeSet::from(["answers", "pcie", "windows"]));
+        let reasons = STUDY.left_out(&iwarp).filter_map(|part| match part.what {
+            Part::Figure(figure) => Some(figure.id),
+            Part::Words(_) => None,
+        });
+        let all = STUDY.figures.iter().map(|figure| figure.id);
+        let lacks: BTreeSet<&str> = all.filter(|id| !shown.contains(id)).collect();
+        assert_eq!(reasons.collect::<BTreeSet<_>>(), lacks);
+        let rc = |point: &Point| {
+            !["uc", "ud"].contains(&point.params["transport"].as_str().unwrap_or("rc"))
+        };
+        assert!(points.iter().all(rc));
+    }
+
+    #[test]
     fn a_device_without_queue_pairs_has_the_cells_over_tcp() {
         let tcp = Abilities {
             queue_pairs: false,
+            all_transports: false,
             is_virtual: false,
             ..MODEL
         };

@@ -48,7 +48,7 @@ impl Draft {
             (true, true) => &[1, 16, 64][..],
             (false, _) => &[1, 2][..],
         };
-        let ways = WAYS.into_iter().filter(|(by, _)| self.has(*by));
+        let ways = WAYS.into_iter().filter(|way| self.has(*way));
         for (by, transport) in ways.collect::<Vec<_>>() {
             for threads in clients_of.iter().copied() {
                 let echo = Echo {
@@ -87,10 +87,11 @@ impl Draft {
     }
 
     /// Whether the device has the queue pairs or the sockets that a way needs.
-    fn has(&self, by: EchoBy) -> bool {
-        match by {
-            EchoBy::Tcp => self.abilities.sockets,
-            _ => self.abilities.queue_pairs,
+    fn has(&self, (by, transport): (EchoBy, Transport)) -> bool {
+        match (by, transport) {
+            (EchoBy::Tcp, _) => self.abilities.sockets,
+            (_, Transport::Rc) => self.abilities.queue_pairs,
+            _ => self.abilities.all_transports,
         }
     }
 
