@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use adverb_patterns::Job;
-use adverb_report::{Chapter, FigureSpec};
+use adverb_report::{Chapter, FigureSpec, Quantity, RecordPanel, X};
 use adverb_results::Record;
 use serde_json::Value;
 
@@ -211,6 +211,29 @@ pub(crate) fn add(points: &mut Vec<Point>, new: Point) {
         }
         None => points.push(new),
     }
+}
+
+/// A panel of lines or bars.
+pub(crate) const fn panel(
+    title: &'static str,
+    x: (X, &'static str, &'static str),
+    y: (&'static str, Quantity),
+    shows: fn(&Record) -> bool,
+    series: fn(&Record) -> String,
+) -> RecordPanel {
+    RecordPanel {
+        title,
+        x,
+        y,
+        parts: &[],
+        shows,
+        series,
+    }
+}
+
+/// All records of a figure, for a panel that shows each.
+pub(crate) fn every(_: &Record) -> bool {
+    true
 }
 
 /// Returns a parameter that is a number; 0 if the record does not have it.

@@ -4,7 +4,7 @@ use adverb_report::{FigureSpec, Plots, Quantity, RecordPanel, X};
 use adverb_results::Record;
 
 use super::ladder::{Step, generations, ladder, operation, pcie};
-use crate::programs::{parameter, word};
+use crate::programs::{every, panel, parameter, word};
 
 pub(super) static FIGURES: [&FigureSpec; 14] = [
     &LADDER,
@@ -220,27 +220,6 @@ pub(super) const PCIE: FigureSpec = FigureSpec {
         Some(pcie),
     ),
 };
-
-const fn panel(
-    title: &'static str,
-    x: (X, &'static str, &'static str),
-    y: (&'static str, Quantity),
-    shows: fn(&Record) -> bool,
-    series: fn(&Record) -> String,
-) -> RecordPanel {
-    RecordPanel {
-        title,
-        x,
-        y,
-        parts: &[],
-        shows,
-        series,
-    }
-}
-
-fn every(_: &Record) -> bool {
-    true
-}
 
 fn alone(record: &Record) -> bool {
     parameter(record, "clients") == 1

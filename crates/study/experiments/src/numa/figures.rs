@@ -4,7 +4,7 @@ use adverb_report::{FigureSpec, Plots, Quantity, RecordPanel, X};
 use adverb_results::Record;
 
 use super::tables::{by_queue_pair, remedies, updates};
-use crate::programs::{parameter, word};
+use crate::programs::{every, panel, parameter, word};
 
 pub(super) static FIGURES: [&FigureSpec; 9] = [
     &NODES,
@@ -225,27 +225,6 @@ pub(super) const SYNC: FigureSpec = FigureSpec {
         Some(updates),
     ),
 };
-
-const fn panel(
-    title: &'static str,
-    x: (X, &'static str, &'static str),
-    y: (&'static str, Quantity),
-    shows: fn(&Record) -> bool,
-    series: fn(&Record) -> String,
-) -> RecordPanel {
-    RecordPanel {
-        title,
-        x,
-        y,
-        parts: &[],
-        shows,
-        series,
-    }
-}
-
-fn every(_: &Record) -> bool {
-    true
-}
 
 pub(super) fn op(record: &Record) -> String {
     word(record, "op").to_uppercase()

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use adverb_report::{FigureSpec, Plots, Quantity, RecordPanel, Table, X, format};
+use adverb_report::{FigureSpec, Plots, Quantity, Table, X, format};
 use adverb_results::Record;
 
 use super::plan::LOSSY_WINDOWS;
-use crate::programs::{parameter, place, word};
+use crate::programs::{every, panel, parameter, place, word};
 
 const SIZE: (X, &str, &str) = (X::Size, "size_bytes", "message size (bytes)");
 const DELAY: (X, &str, &str) = (X::Time, "impairment.delay_ns", "delay of the path, one way");
@@ -258,27 +258,6 @@ pub(super) const BEYOND: FigureSpec = FigureSpec {
         None,
     ),
 };
-
-const fn panel(
-    title: &'static str,
-    x: (X, &'static str, &'static str),
-    y: (&'static str, Quantity),
-    shows: fn(&Record) -> bool,
-    series: fn(&Record) -> String,
-) -> RecordPanel {
-    RecordPanel {
-        title,
-        x,
-        y,
-        parts: &[],
-        shows,
-        series,
-    }
-}
-
-fn every(_: &Record) -> bool {
-    true
-}
 
 /// Returns the delay of the path in ns.
 pub(super) fn delay(record: &Record) -> u64 {
