@@ -1,4 +1,4 @@
-//! Whether a closed loop was measured in steady state.
+//! Whether a program was measured for long enough.
 
 use adverb_units::Span;
 use adverb_workload::pattern::{Member, Schedule};
@@ -9,6 +9,8 @@ use crate::rpc::{Clients, Pace};
 /// In steady state the queues are full. They fill while the first requests are outstanding: these are answered sooner, or later,
 /// than those that find full queues.
 const ROUNDS: u64 = 4;
+/// Requests of clients that send them at random times, for a mean.
+const ARRIVALS: u64 = 2048;
 /// The longest time that is measured instead of a shorter one.
 const LONGEST: Span = Span::from_secs(1);
 
@@ -16,24 +18,25 @@ impl Job {
     /// Returns how many requests have to end in the measured time, so that the warm-up, a quarter of it or more, has seen as
     /// many as are outstanding; `None` if the clients are no closed loop, or end after a number of requests.
     pub fn steady_requests(&self) -> Option<u64> {
-        let closed = |clients: &Clients| {
-            let all = u64::from(clients.threads) * u64::from(clients.outstanding);
-            (clients.pace == Pace::Closed).then_some(all)
-        };
-        let outstanding = match self {
-            Job::Pattern(pattern, _) => pattern.members.iter().map(Member::outstanding).sum(),
-            Job::Rpc(rpc, _) => closed(&rpc.clients)?,
-            Job::Echo(echo, _) => closed(&echo.clients)?,
-            Job::OneSided(program, _) => program.outstanding(),
+        let outstanding = match (self, self.clients()) {
+            (_, Some(clients)) if clients.pace == Pace::Closed => {
+                u64::from(clients.threads) * u64::from(clients.outstanding)
+            }
+            (Job::Pattern(pattern, _), _) => pattern.members.iter().map(Member::outstanding).sum(),
+            (Job::OneSided(program, _), _) => program.outstanding(),
             _ => return None,
         };
         Some(ROUNDS * outstanding)
     }
 
     /// Returns the same with a longer warm-up and measured time, if the `requests` that ended in the measured time are too few
-    /// for a steady state.
+    /// for a steady state, or for a mean of random arrivals.
     pub fn lengthened(&self, requests: u64) -> Option<Job> {
-        if requests >= self.steady_requests()? {
+        let enough = match self.clients() {
+            Some(clients) if clients.pace != Pace::Closed => Some(ARRIVALS),
+            _ => self.steady_requests(),
+        };
+        if requests >= enough? {
             return None;
         }
         let mut longer = self.clone();
@@ -46,6 +49,15 @@ impl Job {
             measured: schedule.measured * ROUNDS,
         };
         Some(longer)
+    }
+
+    /// Returns the clients of a server, which send requests in a closed loop or at random times.
+    fn clients(&self) -> Option<&Clients> {
+        match self {
+            Job::Rpc(rpc, _) => Some(&rpc.clients),
+            Job::Echo(echo, _) => Some(&echo.clients),
+            _ => None,
+        }
     }
 
     fn schedule_mut(&mut self) -> Option<&mut Schedule> {
