@@ -34,6 +34,7 @@ use super::value::{count, duration, word_of};
 Examples:
   adverb closed-loop --op read                       READs of 64 B, two clients
   adverb closed-loop --op fetch-add --outstanding 16
+  adverb closed-loop --op read --inbound --clients 20 --device model:cx7
   adverb closed-loop --op write --size 32 --inline --outstanding 32
          --device model:connect_ib --clients 10
   adverb closed-loop --op read --batch 1 --outstanding 1 --numa-memory other
@@ -63,6 +64,7 @@ pub(crate) struct ClosedLoopArgs {
     after_help = "\
 Examples:
   adverb open-loop --op write --size 8..4K
+  adverb open-loop --op write --inbound --clients 2,8,32 --device model:cx7
   adverb open-loop --op write --size 8 --slots packed --workers 1
   adverb open-loop --op write --size 8 --slots packed --clients 8 --workers 16
          --worker-mix 10:90 --numa-memory other --device model:cx3_fdr_nurdma
@@ -92,6 +94,10 @@ pub(crate) struct LoopArgs {
     /// Carry the payload in the request itself (WRITE)
     #[arg(long)]
     pub(crate) inline: bool,
+
+    /// Have the clients on --machines machines, and let all access one server (on a model, a machine for each client)
+    #[arg(long)]
+    pub(crate) inbound: bool,
 
     /// Slots of the queue pairs in the target's memory: lines (no shared cache line) or packed (no gaps)
     #[arg(

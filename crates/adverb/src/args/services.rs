@@ -1,9 +1,11 @@
 //! The command lines of programs with several members.
 
+use adverb_launch::DeviceChoice;
 use adverb_units::Bytes;
 use clap::{Args, ValueEnum};
 
 use super::length::RunsArgs;
+use super::place::DeviceArgs;
 use super::target::TargetArgs;
 use super::value::{count, rate};
 
@@ -210,6 +212,15 @@ pub(crate) struct ClientArgs {
 }
 
 impl ClientArgs {
+    /// Returns the machines of clients of one server: as typed; on a model one for each, since the NIC of a few would limit
+    /// the rate.
+    pub(crate) fn machines_of_clients(&self, device: &DeviceArgs) -> u32 {
+        match (self.machines, device.choice()) {
+            (None, DeviceChoice::Model(_)) => self.clients,
+            _ => self.machines(),
+        }
+    }
+
     /// Returns the number of machines besides the first one: as typed, or as there are other hosts.
     pub(crate) fn machines(&self) -> u32 {
         self.machines.unwrap_or_else(|| self.on.other_hosts())

@@ -42,7 +42,9 @@ fn cell(kind: LoopKind, args: &LoopArgs) -> anyhow::Result<JobCell> {
     let (name, params) = program.parameters();
     let described = words(program.load.posting, args.posting.qps(), clients);
     let size = Bytes::new(program.load.size.into());
-    let title = format!("{} of {size}, {described}{}", args.op, of_load(&program));
+    let inbound = if args.inbound { ", inbound" } else { "" };
+    let load = of_load(&program);
+    let title = format!("{} of {size}{inbound}, {described}{load}", args.op);
     let job = Job::Pattern(program.pattern(), schedule(clients));
     Ok(JobCell::new(name, &params, title, job))
 }
@@ -91,10 +93,15 @@ fn program(kind: LoopKind, args: &LoopArgs) -> anyhow::Result<OneSidedLoop> {
     let numa = &args.numa;
     let server = numa.numa_server.unwrap_or_default();
     let memory = numa.numa_memory.unwrap_or(server);
+    let machines = match args.inbound {
+        true => clients.machines_of_clients(&clients.on.device),
+        false => clients.machines(),
+    };
     let program = OneSidedLoop {
         clients: clients.clients,
         qps,
-        machines: clients.machines(),
+        machines,
+        inbound: args.inbound,
         slots: args.slots,
         nodes: LoopNodes {
             client: numa.numa_client.unwrap_or_default(),
@@ -118,7 +125,7 @@ fn program(kind: LoopKind, args: &LoopArgs) -> anyhow::Result<OneSidedLoop> {
     };
     let slots = u64::from(clients.clients) * u64::from(qps);
     // Each client and each target has room for all slots.
-    let members = u64::from(clients.clients) + u64::from(clients.machines());
+    let members = u64::from(clients.clients) + u64::from(machines);
     check_memory("these payloads", &[program.distance(), slots, members])?;
     Ok(program)
 }

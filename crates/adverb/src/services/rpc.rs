@@ -144,11 +144,7 @@ fn cell(
     let messages = u64::from(clients.clients) * u64::from(clients.outstanding);
     let message = args.request.get() + args.reply.get() + 256;
     check_memory("these messages", &[messages, message, 2])?;
-    let machines = match (clients.machines, device.choice()) {
-        // Otherwise the NIC of the clients would limit the rate.
-        (None, DeviceChoice::Model(_)) => clients.clients,
-        _ => clients.machines(),
-    };
+    let machines = clients.machines_of_clients(device);
     let echo = Echo {
         by,
         content: Reply::Digest,

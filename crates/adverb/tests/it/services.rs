@@ -273,6 +273,29 @@ fn invalid_options_are_refused_in_one_line() {
     assert_snapshot!(refused("closed-loop --op read --size 16G"), @"error: these payloads would take more than 2 GiB of memory; choose fewer or smaller ones");
 }
 
+/// One NIC sends the requests of all clients, or each has its own and one NIC answers all.
+#[test]
+fn clients_of_an_inbound_loop_have_machines_of_their_own() {
+    let measured = |how: &str| {
+        let line = format!("closed-loop --op read --clients 30 {how} --device model:cx3");
+        let record = figures(&line);
+        let rate = record["metrics"]["requests_per_s"].as_f64().unwrap();
+        let host = record["metrics"]["busiest"]["host"].clone();
+        (rate, host, record["params"]["machines"].clone())
+    };
+    let (outbound, host, machines) = measured("");
+    assert_eq!((host, machines), ("machine 0".into(), 1.into()));
+    let (inbound, host, machines) = measured("--inbound");
+    // ConnectX-3 answers 26 million READs a second (Kalia et al., ATC 2016, Figure 12).
+    assert!((24e6..27e6).contains(&inbound), "{inbound}");
+    assert!(outbound < inbound, "{outbound}, {inbound}");
+    assert_eq!((host, machines), ("machine 0".into(), 30.into()));
+    let on_soft = figures("closed-loop --op fetch-add --inbound --machines 2 --duration 50ms");
+    assert_eq!(on_soft["params"]["inbound"], true);
+    let hosts = on_soft["roles"].as_array().unwrap().len();
+    assert_eq!(hosts, 3, "two clients and the server");
+}
+
 #[test]
 fn a_run_without_requests_has_no_rate() {
     let command = "sequencer --device model:cx3 --duration 1ns";

@@ -291,7 +291,8 @@ impl Program for Job {
     /// Clients run where the program is started, a server on the first other host.
     fn home(&self) -> u32 {
         match self {
-            Job::Pair(_) | Job::Pattern(..) | Job::Connect(_) | Job::Nodes(_) => 0,
+            Job::Pair(_) | Job::Connect(_) | Job::Nodes(_) => 0,
+            Job::Pattern(pattern, _) => pattern.home(),
             Job::Store(store) => u32::from(store.server.is_none()),
             Job::Rpc(..) | Job::Echo(..) | Job::OneSided(..) => 1,
             Job::Multicast(multicast) => multicast.home,

@@ -10,7 +10,9 @@ use adverb_verbs::{
     Access, CpuLoad, LoadWork, NodeChoice, NumaPlacement, PathMtu, PathOptions, Probability,
 };
 use adverb_workload::HardwareChanges;
-use adverb_workload::pattern::{Load, Outbound, Pattern, Places, Posting, Timing, Transport};
+use adverb_workload::pattern::{
+    Inbound, Load, Outbound, Pattern, Places, Posting, Timing, Transport,
+};
 use serde_json::{Value, json};
 
 use crate::placement::{add_load, add_nodes};
@@ -100,8 +102,10 @@ pub struct OneSidedLoop {
     pub clients: u32,
     /// Queue pairs of each.
     pub qps: u32,
-    /// Servers, each on a machine of its own.
+    /// Servers, each on a machine of its own; or the machines of the clients, if it is inbound.
     pub machines: u32,
+    /// The clients are on several machines and access one server, instead of on one and accessing several.
+    pub inbound: bool,
     /// Slots of the queue pairs.
     pub slots: SlotLayout,
     /// NUMA nodes.
@@ -123,6 +127,7 @@ impl OneSidedLoop {
             clients: 1,
             qps: 1,
             machines: 1,
+            inbound: false,
             slots: SlotLayout::default(),
             nodes: LoopNodes::default(),
             server_load: ServerLoad {
@@ -185,11 +190,29 @@ impl OneSidedLoop {
             },
             ..self.load.clone()
         };
-        let shape = Outbound {
-            cores: self.clients,
-            qps: self.qps,
-            peers: self.machines,
-            memory: MEMORY.max(self.slots_bytes().get()),
+        let memory = MEMORY.max(self.slots_bytes().get());
+        let pattern = match self.inbound {
+            true => {
+                let shape = Inbound {
+                    threads: self.clients,
+                    peers: self.machines,
+                    qps: self.clients * self.qps,
+                    window: None,
+                    receivers: 0,
+                    depth: 0,
+                    memory,
+                };
+                Pattern::inbound(Transport::Rc, &load, &shape)
+            }
+            false => {
+                let shape = Outbound {
+                    cores: self.clients,
+                    qps: self.qps,
+                    peers: self.machines,
+                    memory,
+                };
+                Pattern::outbound(Transport::Rc, &load, shape)
+            }
         };
         let nodes = self.nodes;
         let client = NumaPlacement {
@@ -200,7 +223,6 @@ impl OneSidedLoop {
             threads: nodes.server,
             memory: nodes.memory,
         };
-        let pattern = Pattern::outbound(Transport::Rc, &load, shape);
         let pattern = pattern.placed(client, server).under_load(&self.loads());
         Pattern {
             path: self.path,
@@ -240,6 +262,7 @@ impl OneSidedLoop {
                 params[name] = value;
             }
         };
+        add(self.inbound, "inbound", true.into());
         let rd_atomic = load.limits.rd_atomic;
         add(
             self.slots != SlotLayout::default(),

@@ -139,6 +139,13 @@ impl Pattern {
         RoleId(self.members.len() as u32 - 1)
     }
 
+    /// Returns the machine of the first member that posts requests; 0 if none does.
+    pub fn home(&self) -> u32 {
+        let mut members = self.members.iter();
+        let posts = |member: &&Member| matches!(member.part, Part::Request(_));
+        members.find(posts).map_or(0, |member| member.machine)
+    }
+
     /// Links two members.
     ///
     /// # Panics
