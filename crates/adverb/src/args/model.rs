@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::format::{Format, format};
 use adverb_launch::{DeviceChoice, PresetChoice};
-use adverb_results::{Completion, Opcode, Program};
+use adverb_patterns::EchoBy;
+use adverb_results::{Completion, Opcode, Program, Transport};
 use adverb_units::Bytes;
 use adverb_validate::Only;
 use adverb_workload::pair::operations;
@@ -95,6 +96,9 @@ pub(crate) struct ModelShowArgs {
 /// client posts the next one): first what the message waits for, one step after
 /// another, which add up to the time that ping reports; then all steps in lanes;
 /// then what happens concurrently.
+///
+/// With --batch it shows a list of requests, posted with one doorbell, until all
+/// have completed; with --by, a request and its reply, as `adverb rpc` sends them.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -102,6 +106,8 @@ pub(crate) struct ModelShowArgs {
 Examples:
   adverb model trace cx3 --op write --size 32 --inline
   adverb model trace cx3 --op read --size 64 --svg read.svg
+  adverb model trace connect_ib --op fetch-add --batch 4
+  adverb model trace connect_ib --by write-send --transport ud --size 32
   adverb model trace --device model:connect_ib --op send --completion event
   adverb model trace --preset mine.toml --op write --size 4K --json"
 )]
@@ -119,12 +125,35 @@ pub(crate) struct TraceArgs {
     pub(crate) preset: Option<PathBuf>,
 
     /// Operation: send, write-imm, write, read, write-read, fetch-add or cas (see `adverb ping -h`)
-    #[arg(long, value_parser = word_of(operations(Program::Ping)))]
-    pub(crate) op: Opcode,
+    #[arg(long, value_parser = word_of(operations(Program::Ping)), required_unless_present = "by")]
+    pub(crate) op: Option<Opcode>,
 
-    /// Payload of the message: bytes (8) or binary multiples (1K, 4M)
-    #[arg(long, value_name = "SIZE", default_value = "64")]
-    pub(crate) size: Bytes,
+    /// Requests of a list that is posted with one doorbell
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u32, _>(1..=256))]
+    pub(crate) batch: u32,
+
+    /// Instead of --op, a request and its reply: send, write, write-send or read (see `adverb rpc -h`)
+    #[arg(
+        long,
+        value_name = "HOW",
+        conflicts_with_all = ["op", "batch", "inline"],
+        value_parser = word_of(&[EchoBy::Send, EchoBy::Write, EchoBy::WriteSend, EchoBy::Read])
+    )]
+    pub(crate) by: Option<EchoBy>,
+
+    /// Transport of the reply, and of the request if it can carry it: rc, uc or ud [default: rc]
+    #[arg(
+        long,
+        value_name = "HOW",
+        requires = "by",
+        value_parser = word_of(&[Transport::Rc, Transport::Uc, Transport::Ud])
+    )]
+    pub(crate) transport: Option<Transport>,
+
+    /// Payload of a message: bytes (8) or binary multiples (1K, 4M) [default: 64; an atomic operation always
+    /// has 8]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Option<Bytes>,
 
     /// Carry the payload in the request itself
     #[arg(long)]

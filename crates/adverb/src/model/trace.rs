@@ -1,25 +1,30 @@
-//! `adverb model trace`: the steps of one message of a ping.
+//! `adverb model trace`: the steps of one round of a program.
 
 use std::fs;
 use std::io::Write;
 
 use adverb_launch::{DeviceChoice, Hardware, Interrupt, PresetChoice, Usage};
-use adverb_predict::Trace;
-use adverb_workload::pair::{CellSpec, Request};
+use adverb_patterns::EchoBy;
+use adverb_predict::{Trace, Traced};
+use adverb_results::{Opcode, Word};
+use adverb_units::Bytes;
+use adverb_workload::Program;
+use adverb_workload::pair::{ATOMIC_SIZE, CellSpec, Request};
 use anyhow::Context;
 
 use crate::args::{Format, TraceArgs};
-use crate::request::on_model;
+use crate::request::{DEFAULT_SIZE, on_model};
+use crate::services::queue_pair;
 use crate::terminal;
 
-/// Runs the ping and shows one round of it.
+/// Runs the program and shows one round of it.
 pub(super) fn run(args: &TraceArgs) -> anyhow::Result<()> {
     let hardware = Hardware::load(&preset(args)?)?;
-    let spec = spec(args);
-    spec.validate(&hardware.limits()?.caps)
-        .map_err(|e| Usage(e.to_string()))?;
+    let traced = traced(args)?;
+    let caps = hardware.limits()?.caps;
+    Program::check(&traced.job(), &caps).map_err(Usage)?;
     let interrupt = Interrupt::listen()?;
-    let trace = Trace::of(&hardware, spec, &|| interrupt.raised())?;
+    let trace = Trace::of(&hardware, traced, &|| interrupt.raised())?;
     if let Some(path) = &args.svg {
         fs::write(path, trace.picture().svg())
             .with_context(|| format!("cannot write {}", path.display()))?;
@@ -45,10 +50,46 @@ fn preset(args: &TraceArgs) -> Result<PresetChoice, Usage> {
     }
 }
 
-fn spec(args: &TraceArgs) -> CellSpec {
-    CellSpec::ping(Request {
-        inline: args.inline,
-        completion: args.completion,
-        ..on_model(args.op, args.size)
-    })
+fn traced(args: &TraceArgs) -> Result<Traced, Usage> {
+    let completion = args.completion;
+    let bytes = |size: Bytes| u32::try_from(size.get()).unwrap_or(u32::MAX);
+    let Some(op) = args.op else {
+        let by = args.by.unwrap_or(EchoBy::Send);
+        let transport = queue_pair(args.transport.unwrap_or_default());
+        if let Some(why) = by.refusal(transport, completion) {
+            return Err(Usage(format!("--by {} over {transport}: {why}", by.word())));
+        }
+        return Ok(Traced::Rpc {
+            by,
+            transport,
+            size: bytes(args.size.unwrap_or(DEFAULT_SIZE)),
+            completion,
+        });
+    };
+    let default = if op.is_atomic() {
+        ATOMIC_SIZE
+    } else {
+        DEFAULT_SIZE
+    };
+    let size = args.size.unwrap_or(default);
+    match args.batch {
+        1 => Ok(Traced::Ping(CellSpec::ping(Request {
+            inline: args.inline,
+            completion,
+            ..on_model(op, size)
+        }))),
+        _ if op == Opcode::WriteRead => Err(Usage(
+            "--batch is for one kind of request: write-read has two".to_owned(),
+        )),
+        _ if op.is_atomic() && size != ATOMIC_SIZE => Err(Usage(format!(
+            "--size {size}: {op} is an operation on {ATOMIC_SIZE}; leave it out"
+        ))),
+        requests => Ok(Traced::List {
+            op,
+            size: bytes(size),
+            inline: args.inline,
+            completion,
+            requests,
+        }),
+    }
 }

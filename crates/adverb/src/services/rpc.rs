@@ -118,7 +118,7 @@ fn ways<'a>(
     ways
 }
 
-fn queue_pair(transport: Transport) -> QpType {
+pub(crate) fn queue_pair(transport: Transport) -> QpType {
     match transport {
         Transport::Uc => QpType::Uc,
         Transport::Ud => QpType::Ud,

@@ -53,6 +53,61 @@ fn the_steps_add_up_to_what_ping_reports() {
 }
 
 #[test]
+fn a_reply_takes_what_rpc_reports() {
+    for (by, transport) in [
+        ("send", "rc"),
+        ("write", "uc"),
+        ("write-send", "ud"),
+        ("read", "rc"),
+    ] {
+        let way = format!("--by {by} --transport {transport}");
+        let traced = trace(&format!("connect_ib {way} --size 32"));
+        let legs = traced["legs"].as_array().unwrap();
+        assert_eq!(legs.len(), if by == "read" { 1 } else { 2 }, "{way}");
+        let steps = legs.iter().flat_map(|leg| leg["steps"].as_array().unwrap());
+        let all_known = steps.clone().all(|step| step["component"].is_string());
+        assert!(all_known, "{way}: {traced}");
+        let path = steps.filter(|step| step["on_path"] == true);
+        let sum: f64 = path.map(|step| step["duration_ns"].as_f64().unwrap()).sum();
+        let line = format!(
+            "rpc {way} --request 32 --reply 32 --clients 1 --outstanding 1 --device model:connect_ib"
+        );
+        let record = Place::new().run(&format!("{line} --json")).record();
+        let mean = record["metrics"]["latency_ns"]["mean"].as_f64().unwrap();
+        assert!(
+            (sum / mean - 1.0).abs() < 0.03,
+            "{way}: {sum} and {mean} ns"
+        );
+        let reported = traced["rpc_latency_ns"].as_f64().unwrap();
+        assert!(
+            (reported / mean - 1.0).abs() < 0.01,
+            "{way}: {reported} and {mean} ns"
+        );
+    }
+}
+
+#[test]
+fn a_list_has_one_doorbell_and_its_wqes_are_read_at_once() {
+    let count = |batch: u32, what: &str| {
+        let traced = trace(&format!("connect_ib --op fetch-add --batch {batch}"));
+        let steps = traced["legs"][0]["steps"].as_array().unwrap().clone();
+        let has = |step: &&Value| step["what"].as_str().unwrap().contains(what);
+        steps.iter().filter(has).count()
+    };
+    assert_eq!((count(2, "build WQE"), count(8, "build WQE")), (2, 8));
+    assert_eq!(
+        (count(2, "MMIO to the NIC"), count(8, "MMIO to the NIC")),
+        (1, 1)
+    );
+    assert_eq!(count(8, "DMA read of WQE: 512 B"), 1);
+    let place = Place::new();
+    let refused = place.run("model trace cx3 --op write-read --batch 2");
+    assert_snapshot!(refused.refused(2), @"error: --batch is for one kind of request: write-read has two");
+    let refused = place.run("model trace cx3 --by read --transport ud");
+    assert_snapshot!(refused.refused(2), @"error: --by read over UD: only RC has READ");
+}
+
+#[test]
 fn a_message_is_drawn_in_lanes_from_one_cpu_to_the_other() {
     let place = Place::new();
     let args = "model trace cx3 --op write --size 32 --inline --svg write.svg";

@@ -152,6 +152,17 @@ impl<'y> ModelStation<'y> {
         why
     }
 
+    /// Lets the CPU's work of a program pass.
+    fn pass(&self, kind: StepKind, span: Span) {
+        let machine = self.context.machine();
+        self.role.with(|fabric, events| {
+            let began = events.clock.now();
+            events.clock.busy(span);
+            let trace = &mut fabric.machines[machine].trace;
+            trace.note(kind, began, events.clock.now());
+        });
+    }
+
     /// Accounts for noticing what was polled for: on average half a poll after it arrived, plus the load of
     /// the new line.
     fn see(&self) {
@@ -355,7 +366,7 @@ impl Station for ModelStation<'_> {
                 return Err(WaitError::TimedOut { what, timeout });
             }
             // The program loads what is found, and accounts for that.
-            self.role.busy(self.cpu.poll_empty_ns / 2);
+            self.pass(StepKind::See, self.cpu.poll_empty_ns / 2);
             self.role.sync();
         }
     }
@@ -411,8 +422,7 @@ impl Station for ModelStation<'_> {
         self.role
             .with(|fabric, _| fabric.machines[machine].worked += span);
         let Work::Atomic { word } = work else {
-            self.role.busy(span);
-            return;
+            return self.pass(StepKind::Program, span);
         };
         // Cores must request the line in the order of their clocks.
         self.role.sync();

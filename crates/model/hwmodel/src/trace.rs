@@ -107,6 +107,8 @@ step_kinds! {
         Refill = "cache misses after waking up";
         Kernel = "in the kernel";
         Compute = "compute";
+        // What a program does with messages: copies, checks, lookups.
+        Program = "program";
         Clock = "read clock";
     }
     Pcie {

@@ -16,4 +16,4 @@ mod trace;
 pub use agreement::agreement;
 pub use experiment::predict;
 pub use published::published_points;
-pub use trace::{Trace, TraceError};
+pub use trace::{Trace, TraceError, Traced};

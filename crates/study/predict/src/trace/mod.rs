@@ -1,77 +1,264 @@
-//! The steps of one message of a ping.
+//! The steps of one message of a ping, of a list of requests, or of a request and its reply.
 //!
-//! The ping is the one of `adverb ping`; the model records its steps, and one round in the middle is
-//! shown.
+//! The program is the one that `adverb ping` or `adverb rpc` runs; the model records its steps, and one round in the
+//! middle is shown.
 
 mod journey;
 mod text;
 
 use adverb_hwmodel::trace::Component;
-use adverb_launch::{Hardware, run_in_virtual_time};
+use adverb_launch::{Hardware, VirtualLimits, run_in_virtual_time};
+use adverb_patterns::{Clients, Echo, EchoBy, Job, JobReport, RD_ATOMIC, Reply};
 use adverb_report::timeline::{Bar, Lane, Timeline, Weight};
-use adverb_results::Opcode;
-use adverb_units::{Span, Time};
+use adverb_results::{Completion, Opcode, Word};
+use adverb_units::{Bytes, Span, Time};
+use adverb_verbs::{PathOptions, QpType};
+use adverb_workload::Program;
 use adverb_workload::pair::CellSpec;
+use adverb_workload::pattern::{Limits, Load, Outbound, Pattern, Posting, Refill, Schedule};
 use serde_json::{Value, json};
 
 use journey::{CLIENT, Journey, Leg, Piece, SERVER};
 
-/// A traced ping.
-pub struct Trace {
-    device: String,
-    spec: CellSpec,
-    journey: Journey,
-    /// The one-way time that ping reports for the same run.
-    ping_ns: f64,
+/// Memory of a member of a list's program: it has room for each request of a list.
+const MEMORY: u64 = 2 << 20;
+/// When the programs of lists and replies are traced.
+const SCHEDULE: Schedule = Schedule {
+    warm_up: Span::from_us(100),
+    measured: Span::from_us(200),
+};
+
+/// What is traced.
+#[derive(Clone, Debug)]
+pub enum Traced {
+    /// A message of a ping, there and back.
+    Ping(CellSpec),
+    /// Requests that are posted as a list, with one doorbell; the next list follows when all have completed.
+    List {
+        /// The operation.
+        op: Opcode,
+        /// Payload of each, in bytes.
+        size: u32,
+        /// Payload is in the requests themselves.
+        inline: bool,
+        /// How the client waits for completions.
+        completion: Completion,
+        /// Requests of the list.
+        requests: u32,
+    },
+    /// A request of a client to a server's core, and the reply.
+    Rpc {
+        /// How they are sent.
+        by: EchoBy,
+        /// Transport of the reply, and of the request if it can carry it.
+        transport: QpType,
+        /// Bytes of the request, and of the reply.
+        size: u32,
+        /// How both sides wait.
+        completion: Completion,
+    },
 }
 
-/// Why a ping has no trace.
+impl Traced {
+    /// Returns the program to run. Its host 0 is the server's for a request with a reply, otherwise the client's.
+    pub fn job(&self) -> Job {
+        match *self {
+            Traced::Ping(ref spec) => Job::Pair(spec.clone()),
+            Traced::List {
+                op,
+                size,
+                inline,
+                completion,
+                requests,
+            } => {
+                let load = Load {
+                    inline,
+                    posting: Posting::List(requests),
+                    refill: Refill::Window,
+                    limits: Limits {
+                        per_qp: requests,
+                        per_member: requests,
+                        rd_atomic: RD_ATOMIC,
+                    },
+                    ..Load::new(op, size)
+                };
+                let shape = Outbound {
+                    cores: 1,
+                    qps: 1,
+                    peers: 1,
+                    memory: MEMORY,
+                };
+                let pattern = Pattern::outbound(QpType::Rc, &load, shape);
+                let wait = completion;
+                Job::Pattern(Pattern { wait, ..pattern }, SCHEDULE)
+            }
+            Traced::Rpc {
+                by,
+                transport,
+                size,
+                completion,
+            } => {
+                let echo = Echo {
+                    by,
+                    content: Reply::Digest,
+                    transport,
+                    request: size,
+                    reply: size,
+                    cores: 1,
+                    clients: Clients::new([1, 1, 1], None),
+                    think: Span::ZERO,
+                    wait: completion,
+                    path: PathOptions::default(),
+                };
+                Job::Echo(echo, SCHEDULE)
+            }
+        }
+    }
+
+    /// The number of requests that the client posts in each round.
+    fn posts(&self) -> usize {
+        match self {
+            Traced::Ping(spec) if spec.params.op == Opcode::WriteRead => 2,
+            Traced::List { requests, .. } => *requests as usize,
+            Traced::Ping(_) | Traced::Rpc { .. } => 1,
+        }
+    }
+
+    /// Such as `send of 64 B on model:cx3: inline, completions by poll`.
+    fn title(&self, device: &str) -> String {
+        let of_requests = |op, size, inline, completion| {
+            let inline = if inline { "inline" } else { "not inline" };
+            format!("{op} of {size} on {device}: {inline}, completions by {completion}")
+        };
+        match self {
+            Traced::Ping(spec) => {
+                let p = &spec.params;
+                of_requests(p.op, p.size, p.inline, p.completion)
+            }
+            Traced::List {
+                op,
+                size,
+                inline,
+                completion,
+                requests,
+            } => {
+                let size = Bytes::new((*size).into());
+                let each = of_requests(*op, size, *inline, *completion);
+                format!("a list of {requests}, {each}")
+            }
+            Traced::Rpc {
+                by,
+                transport,
+                size,
+                completion,
+            } => {
+                let (by, size) = (by.word(), Bytes::new((*size).into()));
+                format!(
+                    "rpc by {by} over {transport} on {device}: request and reply of {size}, completions by {completion}"
+                )
+            }
+        }
+    }
+
+    fn json(&self) -> Value {
+        match self {
+            Traced::Ping(spec) => {
+                let p = &spec.params;
+                json!({
+                    "op": p.op, "size_bytes": p.size.get(), "inline": p.inline, "completion": p.completion,
+                })
+            }
+            Traced::List {
+                op,
+                size,
+                inline,
+                completion,
+                requests,
+            } => json!({
+                "op": op, "size_bytes": size, "inline": inline, "completion": completion, "batch": requests,
+            }),
+            Traced::Rpc {
+                by,
+                transport,
+                size,
+                completion,
+            } => json!({
+                "by": by.word(), "transport": transport.to_string().to_lowercase(), "request_bytes": size,
+                "reply_bytes": size, "completion": completion,
+            }),
+        }
+    }
+}
+
+/// A traced round.
+pub struct Trace {
+    device: String,
+    traced: Traced,
+    journey: Journey,
+    /// What the program reports for the same run: the mean one-way time of a ping, or the mean latency of replies.
+    reported_ns: Option<f64>,
+}
+
+/// Why a program has no trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The user interrupted it.
     #[error("interrupted")]
     Interrupted,
-    /// The ping failed.
-    #[error("{cell}: {reason}")]
+    /// The program failed.
+    #[error("{what}: {reason}")]
     Failed {
-        /// The ping's id.
-        cell: String,
+        /// What was to be traced.
+        what: String,
         /// Why, in one line.
         reason: String,
     },
 }
 
 impl Trace {
-    /// Runs a cell of ping until it ends or `is_over` returns true.
+    /// Runs a program until it ends or `is_over` returns true.
     ///
     /// # Errors
-    /// If the ping failed or was interrupted.
+    /// If the program failed or was interrupted.
     pub fn of(
         hardware: &Hardware,
-        spec: CellSpec,
+        traced: Traced,
         is_over: &dyn Fn() -> bool,
     ) -> Result<Self, TraceError> {
+        let device = hardware.reference().to_string();
         let failed = |reason: &str| TraceError::Failed {
-            cell: spec.id.clone(),
+            what: traced.title(&device),
             reason: reason.to_owned(),
         };
         let mut cluster = hardware.cluster(2);
         cluster.trace();
-        let limits = (&spec).into();
-        let run = run_in_virtual_time(&mut cluster, &[CLIENT, SERVER], &spec, limits, is_over);
-        let reports = run.ok_or(TraceError::Interrupted)?.reports();
-        let mut results = reports.map_err(|failure| failed(&failure.reason))?;
-        let result = results.swap_remove(0).ok_or_else(|| failed("no result"))?;
-        let posts = match spec.params.op {
-            Opcode::WriteRead => 2,
-            _ => 1,
+        let job = traced.job();
+        let machines = match job.home() {
+            0 => [CLIENT, SERVER],
+            _ => [SERVER, CLIENT],
         };
-        let journey = Journey::of(&cluster.steps(), posts);
+        let limits = match &job {
+            Job::Pair(spec) => spec.into(),
+            _ => VirtualLimits::default(),
+        };
+        let run = run_in_virtual_time(&mut cluster, &machines, &job, limits, is_over);
+        let reports = run.ok_or(TraceError::Interrupted)?.reports();
+        let reports = reports.map_err(|failure| failed(&failure.reason))?;
+        let reported_ns = match (&traced, &reports[0]) {
+            (Traced::Ping(_), JobReport::Pair(Some(result))) => result.metrics.one_way_ns.mean,
+            (Traced::Rpc { .. }, _) => {
+                let outcome = job.outcome(&reports);
+                let outcome = outcome.map_err(|error| failed(&error.to_string()))?;
+                outcome.metrics["latency_ns"]["mean"].as_f64()
+            }
+            _ => None,
+        };
+        let journey = Journey::of(&cluster.steps(), traced.posts());
         Ok(Trace {
-            device: hardware.reference().to_string(),
             journey: journey.ok_or_else(|| failed("no complete round was recorded"))?,
-            ping_ns: result.metrics.one_way_ns.mean.unwrap_or(f64::NAN),
-            spec,
+            device,
+            traced,
+            reported_ns,
         })
     }
 
@@ -80,22 +267,41 @@ impl Trace {
         text::draw(self, columns)
     }
 
-    /// Such as `ping send of 64 B on model:cx3: inline, completions by poll`.
     fn title(&self) -> String {
-        let p = &self.spec.params;
-        format!(
-            "{} of {} on {}: {}, completions by {}",
-            p.op,
-            p.size,
-            self.device,
-            if p.inline { "inline" } else { "not inline" },
-            p.completion
-        )
+        self.traced.title(&self.device)
+    }
+
+    /// Says how long a round takes, and what the program reports.
+    fn summary(&self) -> String {
+        let journey = &self.journey;
+        let (ways, round) = match &journey.legs[..] {
+            [there, back] => {
+                let ways = format!("There {}, back {}: a", there.span(), back.span());
+                (ways, journey.span())
+            }
+            _ => ("A".to_owned(), journey.span()),
+        };
+        let reported = self.reported_ns.map(Span::from_ns_f64);
+        let reported = reported.map_or_else(|| "nothing".to_owned(), |span| span.to_string());
+        match &self.traced {
+            Traced::Ping(_) => {
+                let one_way = Span::from_ns_f64(journey.one_way_ns());
+                format!(
+                    "{ways} round takes {round}. Half of it, {one_way}, is one way; `adverb ping` reports {reported}."
+                )
+            }
+            Traced::List { requests, .. } => {
+                let each = round / u64::from(*requests);
+                format!("All {requests} have completed after {round}: {each} for each.")
+            }
+            Traced::Rpc { .. } => format!(
+                "{ways} round takes {round}, with what the client does before its next request; `adverb rpc` reports a latency of {reported}."
+            ),
+        }
     }
 
     /// Formats the whole round as a JSON object.
     pub fn json(&self) -> Value {
-        let p = &self.spec.params;
         let legs = self.journey.legs.iter().map(|leg| {
             json!({
                 "from": leg.side().to_string(),
@@ -103,17 +309,19 @@ impl Trace {
                 "steps": leg.pieces.iter().map(|piece| as_json(leg, piece)).collect::<Vec<_>>(),
             })
         });
-        json!({
-            "device": self.device,
-            "op": p.op,
-            "size_bytes": p.size.get(),
-            "inline": p.inline,
-            "completion": p.completion,
-            "one_way_ns": self.journey.one_way_ns(),
-            "round_ns": self.journey.span().as_ns_f64(),
-            "ping_one_way_ns": self.ping_ns,
-            "legs": legs.collect::<Vec<_>>(),
-        })
+        let mut all = self.traced.json();
+        all["device"] = self.device.clone().into();
+        all["round_ns"] = self.journey.span().as_ns_f64().into();
+        all["legs"] = legs.collect();
+        match self.traced {
+            Traced::Ping(_) => {
+                all["one_way_ns"] = self.journey.one_way_ns().into();
+                all["ping_one_way_ns"] = self.reported_ns.into();
+            }
+            Traced::Rpc { .. } => all["rpc_latency_ns"] = self.reported_ns.into(),
+            Traced::List { .. } => {}
+        }
+        all
     }
 
     /// Returns the first leg as a drawing.
@@ -136,12 +344,7 @@ impl Trace {
         });
         Timeline {
             title: self.title(),
-            note: format!(
-                "{} from the client's post; a round takes {}, half of it is what ping reports: {}",
-                leg.span(),
-                self.journey.span(),
-                Span::from_ns_f64(self.ping_ns),
-            ),
+            note: format!("{} from the client's post. {}", leg.span(), self.summary()),
             lanes: lanes
                 .iter()
                 .map(|lane| Lane {

@@ -35,7 +35,7 @@ pub(super) fn draw(trace: &Trace, columns: usize) -> String {
     out.push('\n');
     lanes(&mut out, leg, columns.clamp(WIDTHS.0, WIDTHS.1));
     out.push('\n');
-    summary(&mut out, trace);
+    let _ = writeln!(out, "{}", trace.summary());
     let off_path: Vec<&Piece> = leg.off_path().collect();
     if !off_path.is_empty() {
         out.push_str("\nOff the critical path (·):\n");
@@ -44,21 +44,6 @@ pub(super) fn draw(trace: &Trace, columns: usize) -> String {
         }
     }
     out
-}
-
-fn summary(out: &mut String, trace: &Trace) {
-    let journey = &trace.journey;
-    let ways = match &journey.legs[..] {
-        [there, back] => format!("There {}, back {}: a", there.span(), back.span()),
-        _ => "A".to_owned(),
-    };
-    let _ = writeln!(
-        out,
-        "{ways} round takes {}. Half of it, {}, is one way; `adverb ping` reports {}.",
-        journey.span(),
-        Span::from_ns_f64(journey.one_way_ns()),
-        Span::from_ns_f64(trace.ping_ns),
-    );
 }
 
 fn piece_row(out: &mut String, leg: &Leg, piece: &Piece, mark: &str) {
