@@ -292,9 +292,9 @@ params! {
         tx_ns: Span = 0.0..=100000.0;
         /// Latency of the receive side for a packet, in addition to the time for which it is occupied.
         rx_ns: Span = 0.0..=100000.0;
-        /// Processing units, to which queue pairs are bound by a hash of their number.
+        /// Processing units: requests of different queue pairs that it processes concurrently.
         processing_units: u32 = 1..=4096;
-        /// Time for which a request occupies its queue pair's processing unit.
+        /// Time for which a request occupies a processing unit.
         unit_wqe_ns: Span = 0.0..=100000.0;
         /// Payloads of a queue pair that the NIC reads concurrently: of its requests, or of the packets of a longer one.
         gathers: u32 = 1..=4096;

@@ -90,12 +90,11 @@ impl Measured {
 fn used(machine: &Machine) -> Used {
     let nic = &machine.nic;
     let roles = u64::from(machine.roles().max(1));
-    let units = nic.units.iter().map(|unit| &unit.server);
     let mut all = vec![
         ("CPU cores", machine.worked / roles),
         (MMIO, machine.rang / roles),
         ("cache line of a shared counter", machine.words.busy()),
-        ("NIC processing unit", busiest(units)),
+        ("NIC processing unit", busiest(&nic.units.turns)),
         ("NIC transmit side", nic.tx.busy()),
         ("NIC receive side", nic.rx.busy()),
         ("lock of an atomic word", busiest(&nic.atomics.buckets)),

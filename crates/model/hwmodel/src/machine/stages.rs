@@ -130,11 +130,11 @@ impl Machine {
     /// The packets of a message after its first one, which can leave at `first`, occupy a processing unit from `at` on for
     /// `span`. Returns when the last one can leave.
     #[inline]
-    pub(crate) fn segment(&mut self, (unit, at): (usize, Time), first: Time, span: Span) -> Time {
+    pub(crate) fn segment(&mut self, (turns, at): (usize, Time), first: Time, span: Span) -> Time {
         if span == Span::ZERO {
             return first;
         }
-        let begin = self.nic.units[unit].server.begin(at, span).max(first);
+        let begin = self.nic.units.turns[turns].begin(at, span).max(first);
         self.trace.note(StepKind::UnitWait, first, begin);
         self.trace.note(StepKind::Segment, begin, begin + span);
         begin + span

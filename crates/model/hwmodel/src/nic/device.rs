@@ -8,7 +8,7 @@ use adverb_verbs::{AtomicCap, DeviceCaps, LinkLayer};
 use crate::ids::QpRef;
 use crate::nic::atomics::Atomics;
 use crate::nic::dc;
-use crate::nic::unit::Unit;
+use crate::nic::unit::Units;
 use crate::nic::wqe::Wqes;
 use crate::params::{NicParams, Params};
 use crate::rate::period;
@@ -80,7 +80,7 @@ pub(crate) struct NicCounts {
 pub(crate) struct Nic {
     pub(crate) params: NicParams,
     pub(crate) times: NicTimes,
-    pub(crate) units: Vec<Unit>,
+    pub(crate) units: Units,
     pub(crate) tx: Server,
     pub(crate) rx: Server,
     /// When the receive side will have served all messages in flight: limits the credits.
@@ -116,7 +116,7 @@ impl Nic {
         Self {
             params: *n,
             times,
-            units: vec![Unit::default(); n.processing_units as usize],
+            units: Units::new(n.processing_units, ports.len()),
             tx: Server::default(),
             rx: Server::default(),
             promised: Server::default(),

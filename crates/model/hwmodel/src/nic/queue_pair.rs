@@ -25,7 +25,8 @@ pub(crate) struct Qp {
     pub(crate) caps: QpCaps,
     pub(crate) send_cq: CqIndex,
     pub(crate) recv_cq: CqIndex,
-    pub(crate) unit: u32,
+    /// Its place in `Units::turns`.
+    pub(crate) turns: u32,
     /// The context whose shared BlueFlame register it uses, and the thread that does, unless it has its own.
     pub(crate) shared_register: Option<(u32, u32)>,
     /// The port that sends its packets.

@@ -1,60 +1,91 @@
-//! The processing units of a NIC, to which queue pairs are bound.
+//! The processing units of a NIC, which take the requests of queue pairs.
 
 use std::collections::VecDeque;
 
-use adverb_units::Time;
+use adverb_units::{Span, Time};
 
 use crate::ids::QpRef;
 use crate::resource::Server;
 
-/// Serves the queue pairs that are bound to it in turn, one WQE each.
+/// Serves queue pairs in turn, one WQE each. Any unit that is free takes the next one, but a queue pair's requests are
+/// processed one after another, so that they keep their order.
 ///
-/// It holds a request until the transmit side takes it, and takes no other meanwhile. So what a busy transmit side cannot
-/// take stays in the send queues.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Unit {
-    pub(crate) server: Server,
+/// A unit holds a request until the transmit side and the port take it, and takes no other meanwhile. So what a busy transmit
+/// side or port cannot take stays in the send queues. If it waited in the port, acknowledgements would wait behind all WRITEs
+/// of their own machine, and two machines that WRITE to each other would stop each other in turn (Rybko and Stolyar, 1992: such
+/// networks lose throughput although no server is overloaded).
+#[derive(Clone, Debug)]
+pub(crate) struct Units {
+    /// When each unit is free.
+    free: Box<[Time]>,
+    /// The work for each queue pair of the machine, by its place in `Machine::numbers`.
+    pub(crate) turns: Vec<Server>,
+    /// Of the transmit side, and of each port.
+    intakes: Box<[Intake]>,
     /// Queue pairs whose next WQE the NIC has, and since when, in the order in which they are served.
     pub(crate) waiting: VecDeque<(QpRef, Time)>,
-    /// Whether an event is scheduled at the time when it is free.
+    /// Whether an event is scheduled at the time when the next unit is free.
     pub(crate) is_scheduled: bool,
 }
 
-/// Returns the number of the unit that serves a machine's queue pair `number`.
-///
-/// Consecutive queue pairs have different units, but equal steps between queue pairs do not lead to equal units: threads
-/// with the same number of queue pairs each, which post to them in turn, would otherwise all post to a few units.
-pub(crate) fn unit_of(number: u32, units: u32) -> u32 {
-    (number % units + scramble(number / units) % units) % units
-}
-
-/// The final mixing steps of MurmurHash3 (Appleby), which map 0 to 0.
-fn scramble(number: u32) -> u32 {
-    let number = (number ^ (number >> 16)).wrapping_mul(0x85eb_ca6b);
-    let number = (number ^ (number >> 13)).wrapping_mul(0xc2b2_ae35);
-    number ^ (number >> 16)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn equal_steps_between_queue_pairs_do_not_lead_to_a_few_units() {
-        for (units, threads) in [(16, 8), (16, 14), (32, 14)] {
-            for step in 1..=64 {
-                let mut of = vec![0; units as usize];
-                for thread in 0..threads {
-                    of[unit_of(thread * step, units) as usize] += 1;
-                }
-                let used = of.iter().filter(|count| **count > 0).count();
-                assert!(
-                    used > threads as usize / 3,
-                    "{used} units of {units}, {threads} threads, {step} apart"
-                );
-            }
+impl Units {
+    pub(crate) fn new(units: u32, ports: usize) -> Self {
+        Units {
+            free: vec![Time::ZERO; units as usize].into_boxed_slice(),
+            turns: Vec::new(),
+            intakes: vec![Intake::default(); 1 + ports].into_boxed_slice(),
+            waiting: VecDeque::new(),
+            is_scheduled: false,
         }
-        let first: Vec<u32> = (0..16).map(|number| unit_of(number, 16)).collect();
-        assert_eq!(first, (0..16).collect::<Vec<_>>());
+    }
+
+    /// Returns when the next unit is free.
+    pub(crate) fn next_free(&self) -> Time {
+        self.free.iter().copied().min().unwrap_or_default()
+    }
+
+    /// The next unit takes a request of queue pair `qp` at `at`, and processes it for `span`.
+    pub(crate) fn begin(&mut self, qp: u32, at: Time, span: Span) {
+        self.turns[qp as usize].begin(at, span);
+    }
+
+    /// That unit has offered the request at `at` to the transmit side and to `port`, which were free `before`, and are free
+    /// `after` it. It holds the request until both take it.
+    pub(crate) fn hold(
+        &mut self,
+        (qp, at): (u32, Time),
+        port: usize,
+        before: [Time; 2],
+        after: [Time; 2],
+    ) {
+        let turn = &mut self.turns[qp as usize];
+        for (server, (before, after)) in
+            [0, 1 + port].into_iter().zip(before.into_iter().zip(after))
+        {
+            turn.begin(self.intakes[server].take(at, before, after), Span::ZERO);
+        }
+        if let Some(free) = self.free.iter_mut().min() {
+            *free = turn.free();
+        }
+    }
+}
+
+/// Where the transmit side or a port takes requests from processing units.
+///
+/// It takes a request when it has served what it took before. Answers do not wait in units, but they do not starve requests
+/// either: both are served in turn, so a request waits for no more than its own size of answers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Intake {
+    /// When it took the last request.
+    taken: Time,
+}
+
+impl Intake {
+    /// Takes a request that is offered at `at` to a server that was free `before`, and is free `after` it; returns when.
+    fn take(&mut self, at: Time, before: Time, after: Time) -> Time {
+        let free = before.max(at);
+        let turn = self.taken.max(at) + (after - free) * 2;
+        self.taken = free.min(turn);
+        self.taken
     }
 }

@@ -21,11 +21,11 @@ use crate::nic::receive_queue::{ReceiveQueue, Receives};
 use crate::nic::retry::Retry;
 use crate::nic::send_queue::SendQueue;
 use crate::nic::shared_receive::{Owner, Srq};
-use crate::nic::unit::unit_of;
 use crate::objects::completion::{ModelChannel, ModelCq};
 use crate::objects::memory::ModelMr;
 use crate::objects::queue_pair::ModelQp;
 use crate::objects::shared_receive::ModelSrq;
+use crate::resource::Server;
 use crate::world::fabric::{EventQueue, Fabric, SharedFabric};
 
 /// The opened NIC of a machine.
@@ -411,6 +411,7 @@ impl ModelContext {
                 limit: limit.into(),
             })?;
             machine.numbers.push(index);
+            machine.nic.units.turns.push(Server::default());
             let own = machine.preset.params.nic.blueflame_registers;
             let registers = &mut machine.registers[self.number as usize];
             registers.used += 1;
@@ -427,7 +428,7 @@ impl ModelContext {
                 caps: init.caps,
                 send_cq: init.send_cq.number,
                 recv_cq: init.recv_cq.number,
-                unit: unit_of(local, machine.nic.units.len() as u32),
+                turns: local,
                 shared_register: shared.then_some((self.number, self.thread)),
                 port: local % machine.nic.ports.len() as u32,
                 access: AccessFlags::empty(),

@@ -45,11 +45,9 @@ impl Fabric {
             return false;
         }
         qp.dc.state = State::Connecting(target);
-        let (machine, unit) = (qp.machine, qp.unit as usize);
+        let (machine, turns) = (qp.machine, qp.turns as usize);
         let nic = &mut self.machines[machine].nic;
-        let begin = nic.units[unit]
-            .server
-            .begin(ready.max(now), nic.params.unit_wqe_ns);
+        let begin = nic.units.turns[turns].begin(ready.max(now), nic.params.unit_wqe_ns);
         events.schedule(begin, Event::ChangeTarget { qp: at });
         false
     }

@@ -43,7 +43,7 @@ pub(crate) enum Event {
     /// The NIC can read the next block of WQEs that a doorbell has announced.
     Prefetch { qp: QpRef },
     /// A processing unit is free.
-    Unit { machine: MachineId, unit: u32 },
+    Unit { machine: MachineId },
     /// The processing unit finds that a DC initiator must connect to another target.
     ChangeTarget { qp: QpRef },
     /// A DC initiator is connected.

@@ -35,7 +35,7 @@ impl World for Fabric {
             Event::Doorbell { qp, count, path } => self.doorbell(qp, count, path, events),
             Event::Issue { qp } => self.issue_next(qp, events),
             Event::Prefetch { qp } => self.prefetch(qp, events),
-            Event::Unit { machine, unit } => self.unit_free(machine, unit, events),
+            Event::Unit { machine } => self.unit_free(machine, events),
             Event::ChangeTarget { qp } => self.change_target(qp, events),
             Event::Connected { qp } => self.connected(qp, events),
             Event::ReadNext { qp } => self.read_next(qp, events),

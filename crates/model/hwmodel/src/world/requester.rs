@@ -32,14 +32,14 @@ impl Fabric {
         self.pump(at, events);
     }
 
-    /// Passes the next WQE of a queue pair to its processing unit, which takes it once it is free.
+    /// Passes the next WQE of a queue pair to a processing unit, which takes it once it is free.
     pub(super) fn pump(&mut self, at: QpRef, events: &mut EventQueue) {
         if self.line_up(at, events) {
             self.serve_unit(at, events);
         }
     }
 
-    /// Queues a queue pair at its processing unit if the NIC has its next WQE. Returns whether it did; if the NIC can
+    /// Queues a queue pair for a processing unit if the NIC has its next WQE. Returns whether it did; if the NIC can
     /// process the WQE only later, it does so then.
     fn line_up(&mut self, at: QpRef, events: &mut EventQueue) -> bool {
         let now = events.now();
@@ -57,8 +57,8 @@ impl Fabric {
         self.queue_up(at, events)
     }
 
-    /// Queues a queue pair at its processing unit; if the NIC first has to load its context, when it has. Returns whether it
-    /// is queued.
+    /// Queues a queue pair for a processing unit; if the NIC first has to load its context, or to process the request before,
+    /// when it has. Returns whether it is queued.
     fn queue_up(&mut self, at: QpRef, events: &mut EventQueue) -> bool {
         let now = events.now();
         let qp = &mut self.qps[at.index];
@@ -70,9 +70,13 @@ impl Fabric {
                 return false;
             }
         }
-        host.nic.units[qp.unit as usize]
-            .waiting
-            .push_back((at, now));
+        let units = &mut host.nic.units;
+        let turn = units.turns[qp.turns as usize].free();
+        if turn > now {
+            events.schedule(turn, Event::Issue { qp: at });
+            return false;
+        }
+        units.waiting.push_back((at, now));
         true
     }
 
@@ -104,30 +108,29 @@ impl Fabric {
     }
 
     /// A processing unit is free.
-    pub(super) fn unit_free(&mut self, machine: MachineId, unit: u32, events: &mut EventQueue) {
-        self.machines[machine].nic.units[unit as usize].is_scheduled = false;
-        self.serve(machine, unit, events);
+    pub(super) fn unit_free(&mut self, machine: MachineId, events: &mut EventQueue) {
+        self.machines[machine].nic.units.is_scheduled = false;
+        self.serve(machine, events);
     }
 
     fn serve_unit(&mut self, at: QpRef, events: &mut EventQueue) {
-        let qp = &self.qps[at.index];
-        self.serve(qp.machine, qp.unit, events);
+        self.serve(self.qps[at.index].machine, events);
     }
 
-    /// A processing unit takes a WQE of each queue pair that waits for it in turn, until it is busy.
-    fn serve(&mut self, machine: MachineId, unit: u32, events: &mut EventQueue) {
+    /// The processing units take a WQE of each queue pair that waits in turn, until all units are busy.
+    fn serve(&mut self, machine: MachineId, events: &mut EventQueue) {
         let now = events.now();
         loop {
-            let free = &mut self.machines[machine].nic.units[unit as usize];
-            if free.is_scheduled || free.waiting.is_empty() {
+            let units = &mut self.machines[machine].nic.units;
+            if units.is_scheduled || units.waiting.is_empty() {
                 return;
             }
-            if free.server.free() > now {
-                free.is_scheduled = true;
-                let at = free.server.free();
-                return events.schedule(at, Event::Unit { machine, unit });
+            let free = units.next_free();
+            if free > now {
+                units.is_scheduled = true;
+                return events.schedule(free, Event::Unit { machine });
             }
-            let Some((at, since)) = free.waiting.pop_front() else {
+            let Some((at, since)) = units.waiting.pop_front() else {
                 return;
             };
             if let Some(qp) = self.alive(at) {
@@ -149,14 +152,12 @@ impl Fabric {
             return;
         }
         let seq = qp.sq.issue();
-        let (machine, unit) = (qp.machine, qp.unit as usize);
+        let (machine, turns, port) = (qp.machine, qp.turns, qp.port as usize);
         let host = &mut self.machines[machine];
         let nic = &mut host.nic;
         let span = nic.params.unit_wqe_ns;
-        nic.units[unit].server.begin(now, span);
-        // It holds the request until the transmit side takes it.
-        let taken = nic.tx.free();
-        nic.units[unit].server.begin(taken, Span::ZERO);
+        nic.units.begin(turns, now, span);
+        let before = [nic.tx.free(), nic.ports[port].free()];
         host.trace.note(StepKind::UnitWait, since, now);
         host.trace.note(StepKind::Unit, now, now + span);
         if let Some(wqe) = self.qps[at.index].sq.wqe(seq) {
@@ -164,6 +165,9 @@ impl Fabric {
             wqe.location = nic.wqes.sent(wqe.location, is_needed);
         }
         self.issue(at, seq, events);
+        let nic = &mut self.machines[machine].nic;
+        let after = [nic.tx.free(), nic.ports[port].free()];
+        nic.units.hold((turns, now), port, before, after);
     }
 
     fn issue(&mut self, at: QpRef, seq: u64, events: &mut EventQueue) {
@@ -179,7 +183,7 @@ impl Fabric {
         };
         let qp = &mut self.qps[index];
         let (sq_psn, number, qkey) = (qp.sq.psn(), qp.number, qp.qkey);
-        let (unit, mtu) = (qp.unit as usize, qp.mtu);
+        let (turns, mtu) = (qp.turns as usize, qp.mtu);
         let Some(wqe) = qp.sq.wqe(seq) else { return };
         let operation = wqe.operation;
         let is_inline = wqe.inline.is_some();
@@ -207,7 +211,7 @@ impl Fabric {
             leaves = passed.with(arrival);
             let packet = payload_of(host.preset.link_layer, mtu);
             let segmenting = host.segmenting((gathered, packet), latency);
-            let last = host.segment((unit, now), leaves.ready, segmenting);
+            let last = host.segment((turns, now), leaves.ready, segmenting);
             gathered_at = arrival.last.max(last);
             self.qps[index].sq.gather(arrival.last);
         }

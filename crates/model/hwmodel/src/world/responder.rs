@@ -244,7 +244,7 @@ impl Fabric {
         events: &mut EventQueue,
     ) {
         let to = self.messages.get(message).to;
-        let (unit, mtu) = (self.qps[to.index].unit as usize, self.qps[to.index].mtu);
+        let (turns, mtu) = (self.qps[to.index].turns as usize, self.qps[to.index].mtu);
         let host = &mut self.machines[self.qps[to.index].machine];
         let now = events.now();
         // Its place in the transmit side is fixed now; it arrives there when it has passed the receive side.
@@ -268,7 +268,7 @@ impl Fabric {
             let segmenting = host.segmenting((range.length as u64, packet), latency);
             gathered = arrival
                 .last
-                .max(host.segment((unit, now), leaves.ready, segmenting));
+                .max(host.segment((turns, now), leaves.ready, segmenting));
             let payload = &mut self.messages.get(message).payload;
             if let Some(lent) = lend(host.index, &host.memory, &[range], payload) {
                 sent_bytes = range.length as u64;

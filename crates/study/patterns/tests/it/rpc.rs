@@ -256,3 +256,23 @@ fn a_core_answers_a_batch_by_one_list_at_each_port_and_a_store_does_not_gain_fro
     let (batch, _) = measured("cx3", 1);
     assert!((31.0..=33.0).contains(&batch), "{batch}, with one port");
 }
+
+/// Queue pairs were bound to processing units by a hash, and pairs of busy ones shared a unit: two cores answered 43 M/s where
+/// one answered 27, and four cores 94.
+#[test]
+fn few_cores_answer_in_proportion_to_their_number() {
+    let answered = |cores| {
+        let mut rpc = rpc(Service::Sequencer(RequestBy::Write), Posting::List(32));
+        (rpc.serving.cores, rpc.serving.qps_per_port) = (cores, 2);
+        (rpc.clients.threads, rpc.clients.machines) = (70, 5);
+        rpc.clients.outstanding = 32;
+        let (tallies, _) = in_virtual_time("connect_ib", &rpc);
+        rate(&rpc, &tallies) / 1e6
+    };
+    let rates = [1, 2, 3, 4].map(answered);
+    for (cores, rate) in (1..).zip(rates) {
+        // They share a counter, so that each is a little slower than one alone.
+        let each = rate / f64::from(cores) / rates[0];
+        assert!((0.93..1.03).contains(&each), "{rates:.1?} M/s");
+    }
+}
