@@ -1,6 +1,7 @@
 //! The processing units of a NIC, which take the requests of queue pairs.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use adverb_units::{Span, Time};
 
@@ -16,8 +17,8 @@ use crate::resource::Server;
 /// networks lose throughput although no server is overloaded).
 #[derive(Clone, Debug)]
 pub(crate) struct Units {
-    /// When each unit is free.
-    free: Box<[Time]>,
+    /// When each unit is free, the next one first.
+    free: BinaryHeap<Reverse<Time>>,
     /// The work for each queue pair of the machine, by its place in `Machine::numbers`.
     pub(crate) turns: Vec<Server>,
     /// Of the transmit side, and of each port.
@@ -31,7 +32,7 @@ pub(crate) struct Units {
 impl Units {
     pub(crate) fn new(units: u32, ports: usize) -> Self {
         Units {
-            free: vec![Time::ZERO; units as usize].into_boxed_slice(),
+            free: vec![Reverse(Time::ZERO); units as usize].into(),
             turns: Vec::new(),
             intakes: vec![Intake::default(); 1 + ports].into_boxed_slice(),
             waiting: VecDeque::new(),
@@ -41,7 +42,7 @@ impl Units {
 
     /// Returns when the next unit is free.
     pub(crate) fn next_free(&self) -> Time {
-        self.free.iter().copied().min().unwrap_or_default()
+        self.free.peek().map_or(Time::ZERO, |free| free.0)
     }
 
     /// The next unit takes a request of queue pair `qp` at `at`, and processes it for `span`.
@@ -64,8 +65,8 @@ impl Units {
         {
             turn.begin(self.intakes[server].take(at, before, after), Span::ZERO);
         }
-        if let Some(free) = self.free.iter_mut().min() {
-            *free = turn.free();
+        if let Some(mut free) = self.free.peek_mut() {
+            free.0 = turn.free();
         }
     }
 }
