@@ -87,11 +87,29 @@ pub(crate) fn on_model(op: Opcode, size: Bytes) -> Request {
     }
 }
 
-fn common(args: &MeasureArgs, op: Opcode) -> Result<Request, Usage> {
-    let default_size = match op.is_atomic() {
+/// Returns the payload of an operation: as typed, or the usual one.
+///
+/// # Errors
+/// An atomic operation has another size.
+pub(crate) fn payload(op: Opcode, typed: Option<Bytes>) -> Result<Bytes, Usage> {
+    match typed {
+        Some(size) if op.is_atomic() && size != ATOMIC_SIZE => Err(Usage(format!(
+            "--size {}: {op} is an operation on {ATOMIC_SIZE}; leave it out",
+            size.get()
+        ))),
+        _ => Ok(typed.unwrap_or(default_size(op))),
+    }
+}
+
+fn default_size(op: Opcode) -> Bytes {
+    match op.is_atomic() {
         true => ATOMIC_SIZE,
         false => DEFAULT_SIZE,
-    };
+    }
+}
+
+fn common(args: &MeasureArgs, op: Opcode) -> Result<Request, Usage> {
+    let default_size = default_size(op);
     let default = match args.on.device.choice() {
         DeviceChoice::Model(_) => MODEL_DURATION,
         DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) | DeviceChoice::Tcp(_) => DEFAULT_DURATION,

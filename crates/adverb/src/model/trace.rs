@@ -9,11 +9,11 @@ use adverb_predict::{Trace, Traced};
 use adverb_results::{Opcode, Word};
 use adverb_units::Bytes;
 use adverb_workload::Program;
-use adverb_workload::pair::{ATOMIC_SIZE, CellSpec, Request};
+use adverb_workload::pair::{CellSpec, Request};
 use anyhow::Context;
 
 use crate::args::{Format, TraceArgs};
-use crate::request::{DEFAULT_SIZE, on_model};
+use crate::request::{DEFAULT_SIZE, on_model, payload};
 use crate::services::queue_pair;
 use crate::terminal;
 
@@ -59,19 +59,10 @@ fn traced(args: &TraceArgs) -> Result<Traced, Usage> {
         if let Some(why) = by.refusal(transport, completion) {
             return Err(Usage(format!("--by {} over {transport}: {why}", by.word())));
         }
-        return Ok(Traced::Rpc {
-            by,
-            transport,
-            size: bytes(args.size.unwrap_or(DEFAULT_SIZE)),
-            completion,
-        });
+        let size = bytes(args.size.unwrap_or(DEFAULT_SIZE));
+        return Ok(Traced::rpc(by, transport, size, completion));
     };
-    let default = if op.is_atomic() {
-        ATOMIC_SIZE
-    } else {
-        DEFAULT_SIZE
-    };
-    let size = args.size.unwrap_or(default);
+    let size = payload(op, args.size)?;
     match args.batch {
         1 => Ok(Traced::Ping(CellSpec::ping(Request {
             inline: args.inline,
@@ -81,15 +72,9 @@ fn traced(args: &TraceArgs) -> Result<Traced, Usage> {
         _ if op == Opcode::WriteRead => Err(Usage(
             "--batch is for one kind of request: write-read has two".to_owned(),
         )),
-        _ if op.is_atomic() && size != ATOMIC_SIZE => Err(Usage(format!(
-            "--size {size}: {op} is an operation on {ATOMIC_SIZE}; leave it out"
-        ))),
-        requests => Ok(Traced::List {
-            op,
-            size: bytes(size),
-            inline: args.inline,
-            completion,
-            requests,
-        }),
+        requests => {
+            let payload = (bytes(size), args.inline);
+            Ok(Traced::list(op, payload, requests, completion))
+        }
     }
 }

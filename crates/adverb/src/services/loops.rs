@@ -8,14 +8,13 @@ use adverb_patterns::{
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{CpuLoad, LoadWork, NodeChoice, Probability};
 use adverb_workload::HardwareChanges;
-use adverb_workload::pair::ATOMIC_SIZE;
 use adverb_workload::pattern::{Limits, Load};
 
 use super::check::{AS_OUTSTANDING, check_counts, check_memory, posting};
 use super::start::{measure, schedule};
 use super::words::{counted, words};
 use crate::args::{LoadArgs, LoopArgs, OnOff, WorkerMix};
-use crate::request::DEFAULT_SIZE;
+use crate::request::payload;
 
 /// Largest number of requests that an open loop posts before the first one has to complete.
 const MOST_QUEUED: u32 = 4096;
@@ -74,7 +73,7 @@ pub(super) fn of_independent(load: Option<CpuLoad>) -> String {
 /// Returns the program of these arguments.
 fn program(kind: LoopKind, args: &LoopArgs) -> anyhow::Result<OneSidedLoop> {
     let (clients, qps) = (&args.clients, args.posting.qps());
-    let size = u32::try_from(payload(args)?.get()).unwrap_or(u32::MAX);
+    let size = u32::try_from(payload_of(args)?.get()).unwrap_or(u32::MAX);
     let load = Load {
         inline: args.inline,
         posting: posting(args.posting, clients.outstanding, AS_OUTSTANDING)?,
@@ -192,24 +191,15 @@ fn without(flag: &str, of: &str) -> Usage {
 }
 
 /// Returns the payload of a request.
-fn payload(args: &LoopArgs) -> Result<Bytes, Usage> {
-    let is_atomic = args.op.is_atomic();
-    match args.size {
-        None if is_atomic => Ok(ATOMIC_SIZE),
-        None => Ok(DEFAULT_SIZE),
-        Some(size) if is_atomic && size != ATOMIC_SIZE => Err(Usage(format!(
-            "--size {}: {} is an operation on {ATOMIC_SIZE}; leave it out",
-            size.get(),
-            args.op
-        ))),
-        Some(size) if args.slots == SlotLayout::Packed && size.get() % 8 != 0 => {
-            Err(Usage(format!(
-                "--size {}: packed slots have whole words of 8 B",
-                size.get()
-            )))
-        }
-        Some(size) => Ok(size),
+fn payload_of(args: &LoopArgs) -> Result<Bytes, Usage> {
+    let size = payload(args.op, args.size)?;
+    if args.slots == SlotLayout::Packed && size.get() % 8 != 0 {
+        return Err(Usage(format!(
+            "--size {}: packed slots have whole words of 8 B",
+            size.get()
+        )));
     }
+    Ok(size)
 }
 
 /// Refuses --inline for operations without a payload.

@@ -32,11 +32,10 @@ pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
     let mut left_out = BTreeMap::new();
     let mut all = Vec::new();
     for on in &targets {
-        let duration = schedule_on(args, &on.device).measured;
         let setting = Setting {
-            keeps_duration: args.runs.duration.is_some(),
-            pcie_counters: args.pcie_counters,
-            ..Setting::new(on, args.runs.repetitions, duration)
+            on,
+            duration: schedule_on(args, &on.device).measured,
+            ..args.into()
         };
         let link = DeviceInfo::query(&on.device.choice())?.port.link_layer;
         let cells = points.iter();

@@ -198,7 +198,7 @@ fn warn_if_short(job: &Job, record: &Record, args: &Setting<'_>) {
         ));
     } else if let Some(enough) = job.steady_requests().filter(|n| requests < *n as f64) {
         terminal::warn(&format!(
-            "{requests:.0} requests ended within {within}, which is no steady state: choose a --duration in which {enough} end, four times as many as are outstanding"
+            "{requests:.0} requests ended within {within}, too few for a steady state: choose a --duration in which {enough} end, four times the number outstanding"
         ));
     }
 }

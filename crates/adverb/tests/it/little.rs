@@ -103,7 +103,7 @@ fn deep_queues_are_measured_until_they_are_full() {
         let short = Place::new().run(&format!("{line} --duration 1ms")).ok();
         let talk = short.talk_of_itself();
         assert!(
-            talk.contains("no steady state: choose a --duration in which"),
+            talk.contains("too few for a steady state: choose a --duration in which"),
             "{talk}"
         );
     }

@@ -3,12 +3,11 @@
 use adverb_results::Opcode;
 use adverb_units::{Bytes, Time};
 use adverb_verbs::{
-    AtomicCap, DeviceCaps, Impairment, MemoryTimes, NodeChoice, PathOptions, QpType, RoleId,
-    Station,
+    DeviceCaps, Impairment, MemoryTimes, NodeChoice, PathOptions, QpType, RoleId, Station,
 };
 use adverb_workload::connect::{Connect, ConnectTally, run_connect};
 use adverb_workload::multicast::{Multicast, MulticastTally, run_multicast};
-use adverb_workload::pair::{CellResult, CellSpec, SpecError};
+use adverb_workload::pair::{CellResult, CellSpec, SpecError, check_atomics};
 use adverb_workload::pattern::{Part, Pattern, PatternError, Schedule, Tally, run};
 use adverb_workload::{Cause, HardwareChanges, Program, Role, RoleError, RoleLoad};
 use serde::{Deserialize, Serialize};
@@ -220,7 +219,7 @@ impl Program for Job {
             }
             Job::OneSided(program, _) => {
                 if program.needs_atomics() {
-                    check_atomics(Opcode::FetchAdd, caps)?;
+                    check_atomics(Opcode::FetchAdd, caps).map_err(|e| e.to_string())?;
                 }
                 program.check()
             }
@@ -315,13 +314,6 @@ fn check_datagrams(path: &PathOptions, rather: &str) -> Result<(), String> {
     ))
 }
 
-fn check_atomics(op: Opcode, caps: &DeviceCaps) -> Result<(), String> {
-    match caps.atomics {
-        AtomicCap::None => Err(SpecError::NoAtomics { op }.to_string()),
-        _ => Ok(()),
-    }
-}
-
 /// Refuses atomic operations that the device lacks, inline data beyond its maximum, and members whose memory exceeds a region.
 fn check_pattern(pattern: &Pattern, caps: &DeviceCaps) -> Result<(), String> {
     let max = Bytes::new(caps.max_inline_data.into());
@@ -331,9 +323,7 @@ fn check_pattern(pattern: &Pattern, caps: &DeviceCaps) -> Result<(), String> {
             if load.inline && size > max {
                 return Err(SpecError::Inline { size, max }.to_string());
             }
-            if load.op.is_atomic() {
-                check_atomics(load.op, caps)?;
-            }
+            check_atomics(load.op, caps).map_err(|e| e.to_string())?;
         }
     }
     let largest = pattern.members.iter().map(|member| member.memory).max();

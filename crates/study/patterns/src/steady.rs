@@ -6,17 +6,17 @@ use adverb_workload::pattern::{Member, Schedule};
 use crate::job::Job;
 use crate::rpc::{Clients, Pace};
 
-/// In steady state the queues are full. They fill while the first requests are outstanding: these are answered sooner, or later,
-/// than those that find full queues.
+/// In steady state the queues are full. Requests that are posted while the queues fill are answered earlier or later than
+/// the ones after them.
 const ROUNDS: u64 = 4;
-/// Requests of clients that send them at random times, for a mean.
+/// Number of requests for a mean, if clients send them at random times.
 const ARRIVALS: u64 = 2048;
 /// The longest time that is measured instead of a shorter one.
 const LONGEST: Span = Span::from_secs(1);
 
 impl Job {
-    /// Returns how many requests have to end in the measured time, so that the warm-up, a quarter of it or more, has seen as
-    /// many as are outstanding; `None` if the clients are no closed loop, or end after a number of requests.
+    /// Returns the number of requests that have to end in the measured time of a closed loop: the number outstanding then ends in
+    /// the warm-up, which is at least a quarter as long. `None` if it is an open loop, or ends after a number of requests.
     pub fn steady_requests(&self) -> Option<u64> {
         let outstanding = match (self, self.clients()) {
             (_, Some(clients)) if clients.pace == Pace::Closed => {
@@ -29,7 +29,7 @@ impl Job {
         Some(ROUNDS * outstanding)
     }
 
-    /// Returns the same with a longer warm-up and measured time, if the `requests` that ended in the measured time are too few
+    /// Returns this job with a longer warm-up and measured time, if the `requests` that ended in the measured time are too few
     /// for a steady state, or for a mean of random arrivals.
     pub fn lengthened(&self, requests: u64) -> Option<Job> {
         let enough = match self.clients() {

@@ -45,13 +45,8 @@ impl Units {
         self.free.peek().map_or(Time::ZERO, |free| free.0)
     }
 
-    /// The next unit takes a request of queue pair `qp` at `at`, and processes it for `span`.
-    pub(crate) fn begin(&mut self, qp: u32, at: Time, span: Span) {
-        self.turns[qp as usize].begin(at, span);
-    }
-
-    /// That unit has offered the request at `at` to the transmit side and to `port`, which were free `before`, and are free
-    /// `after` it. It holds the request until both take it.
+    /// The next unit has offered a request of queue pair `qp` at `at` to the transmit side and to `port`, which were free `before`,
+    /// and are free `after` it. It holds the request until both take it.
     pub(crate) fn hold(
         &mut self,
         (qp, at): (u32, Time),
@@ -60,10 +55,9 @@ impl Units {
         after: [Time; 2],
     ) {
         let turn = &mut self.turns[qp as usize];
-        for (server, (before, after)) in
-            [0, 1 + port].into_iter().zip(before.into_iter().zip(after))
-        {
-            turn.begin(self.intakes[server].take(at, before, after), Span::ZERO);
+        for (side, intake) in [0, 1 + port].into_iter().enumerate() {
+            let taken = self.intakes[intake].take(at, before[side], after[side]);
+            turn.begin(taken, Span::ZERO);
         }
         if let Some(mut free) = self.free.peek_mut() {
             free.0 = turn.free();

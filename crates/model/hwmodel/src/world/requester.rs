@@ -156,7 +156,7 @@ impl Fabric {
         let host = &mut self.machines[machine];
         let nic = &mut host.nic;
         let span = nic.params.unit_wqe_ns;
-        nic.units.begin(turns, now, span);
+        nic.units.turns[turns as usize].begin(now, span);
         let before = [nic.tx.free(), nic.ports[port].free()];
         host.trace.note(StepKind::UnitWait, since, now);
         host.trace.note(StepKind::Unit, now, now + span);

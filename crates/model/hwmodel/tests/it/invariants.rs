@@ -248,7 +248,7 @@ fn a_queue_pair_has_one_read_of_wqes_in_flight() {
     }
 }
 
-/// READs loaded no context, so that other limits alone slowed those of a ConnectX-3 with many queue pairs.
+/// READs did not load the requester's context, and only other limits slowed ConnectX-3's READs on many queue pairs.
 #[test]
 fn reads_that_follow_another_need_no_context() {
     let rate = |per_qp, cores| {

@@ -127,7 +127,7 @@ impl OneSided {
     }
 
     /// Returns the operations that all clients together keep outstanding.
-    pub fn outstanding(&self) -> u64 {
+    pub(crate) fn outstanding(&self) -> u64 {
         let OneSidedClients {
             threads,
             qps,

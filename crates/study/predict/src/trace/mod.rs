@@ -34,93 +34,76 @@ pub enum Traced {
     /// A message of a ping, there and back.
     Ping(CellSpec),
     /// Requests that are posted as a list, with one doorbell; the next list follows when all have completed.
-    List {
-        /// The operation.
-        op: Opcode,
-        /// Payload of each, in bytes.
-        size: u32,
-        /// Payload is in the requests themselves.
-        inline: bool,
-        /// How the client waits for completions.
-        completion: Completion,
-        /// Requests of the list.
-        requests: u32,
-    },
+    List(Load, Completion),
     /// A request of a client to a server's core, and the reply.
-    Rpc {
-        /// How they are sent.
-        by: EchoBy,
-        /// Transport of the reply, and of the request if it can carry it.
-        transport: QpType,
-        /// Bytes of the request, and of the reply.
-        size: u32,
-        /// How both sides wait.
-        completion: Completion,
-    },
+    Rpc(Echo),
 }
 
 impl Traced {
+    /// Returns a list of `requests` with `size` bytes of payload each.
+    pub fn list(
+        op: Opcode,
+        (size, inline): (u32, bool),
+        requests: u32,
+        completion: Completion,
+    ) -> Self {
+        let load = Load {
+            inline,
+            posting: Posting::List(requests),
+            refill: Refill::Window,
+            limits: Limits {
+                per_qp: requests,
+                per_member: requests,
+                rd_atomic: RD_ATOMIC,
+            },
+            ..Load::new(op, size)
+        };
+        Traced::List(load, completion)
+    }
+
+    /// Returns a request and a reply of `size` bytes each. `transport` is that of the reply, and of the request if it can carry it.
+    pub fn rpc(by: EchoBy, transport: QpType, size: u32, completion: Completion) -> Self {
+        Traced::Rpc(Echo {
+            by,
+            content: Reply::Digest,
+            transport,
+            request: size,
+            reply: size,
+            cores: 1,
+            clients: Clients::new([1, 1, 1], None),
+            think: Span::ZERO,
+            wait: completion,
+            path: PathOptions::default(),
+        })
+    }
+
     /// Returns the program to run. Its host 0 is the server's for a request with a reply, otherwise the client's.
     pub fn job(&self) -> Job {
-        match *self {
-            Traced::Ping(ref spec) => Job::Pair(spec.clone()),
-            Traced::List {
-                op,
-                size,
-                inline,
-                completion,
-                requests,
-            } => {
-                let load = Load {
-                    inline,
-                    posting: Posting::List(requests),
-                    refill: Refill::Window,
-                    limits: Limits {
-                        per_qp: requests,
-                        per_member: requests,
-                        rd_atomic: RD_ATOMIC,
-                    },
-                    ..Load::new(op, size)
-                };
+        match self {
+            Traced::Ping(spec) => Job::Pair(spec.clone()),
+            Traced::List(load, completion) => {
                 let shape = Outbound {
                     cores: 1,
                     qps: 1,
                     peers: 1,
                     memory: MEMORY,
                 };
-                let pattern = Pattern::outbound(QpType::Rc, &load, shape);
-                let wait = completion;
-                Job::Pattern(Pattern { wait, ..pattern }, SCHEDULE)
-            }
-            Traced::Rpc {
-                by,
-                transport,
-                size,
-                completion,
-            } => {
-                let echo = Echo {
-                    by,
-                    content: Reply::Digest,
-                    transport,
-                    request: size,
-                    reply: size,
-                    cores: 1,
-                    clients: Clients::new([1, 1, 1], None),
-                    think: Span::ZERO,
-                    wait: completion,
-                    path: PathOptions::default(),
+                let pattern = Pattern {
+                    wait: *completion,
+                    ..Pattern::outbound(QpType::Rc, load, shape)
                 };
-                Job::Echo(echo, SCHEDULE)
+                Job::Pattern(pattern, SCHEDULE)
             }
+            Traced::Rpc(echo) => Job::Echo(*echo, SCHEDULE),
         }
     }
 
-    /// The number of requests that the client posts in each round.
-    fn posts(&self) -> usize {
+    /// Returns the number of requests that the client posts in each round.
+    fn posts(&self) -> u32 {
         match self {
             Traced::Ping(spec) if spec.params.op == Opcode::WriteRead => 2,
-            Traced::List { requests, .. } => *requests as usize,
-            Traced::Ping(_) | Traced::Rpc { .. } => 1,
+            Traced::List(load, _) => load.limits.per_qp,
+            Traced::Ping(_) | Traced::Rpc(_) => 1,
         }
     }
 
@@ -135,28 +118,18 @@ impl Traced {
                 let p = &spec.params;
                 of_requests(p.op, p.size, p.inline, p.completion)
             }
-            Traced::List {
-                op,
-                size,
-                inline,
-                completion,
-                requests,
-            } => {
-                let size = Bytes::new((*size).into());
-                let each = of_requests(*op, size, *inline, *completion);
-                format!("a list of {requests}, {each}")
+            Traced::List(load, completion) => {
+                let size = Bytes::new(load.size.into());
+                let each = of_requests(load.op, size, load.inline, *completion);
+                format!("a list of {}, {each}", self.posts())
             }
-            Traced::Rpc {
-                by,
-                transport,
-                size,
-                completion,
-            } => {
-                let (by, size) = (by.word(), Bytes::new((*size).into()));
-                format!(
-                    "rpc by {by} over {transport} on {device}: request and reply of {size}, completions by {completion}"
-                )
-            }
+            Traced::Rpc(echo) => format!(
+                "rpc by {} over {} on {device}: request and reply of {}, completions by {}",
+                echo.by.word(),
+                echo.transport,
+                Bytes::new(echo.request.into()),
+                echo.wait
+            ),
         }
     }
 
@@ -168,23 +141,13 @@ impl Traced {
                     "op": p.op, "size_bytes": p.size.get(), "inline": p.inline, "completion": p.completion,
                 })
             }
-            Traced::List {
-                op,
-                size,
-                inline,
-                completion,
-                requests,
-            } => json!({
-                "op": op, "size_bytes": size, "inline": inline, "completion": completion, "batch": requests,
+            Traced::List(load, completion) => json!({
+                "op": load.op, "size_bytes": load.size, "inline": load.inline, "completion": completion,
+                "batch": self.posts(),
             }),
-            Traced::Rpc {
-                by,
-                transport,
-                size,
-                completion,
-            } => json!({
-                "by": by.word(), "transport": transport.to_string().to_lowercase(), "request_bytes": size,
-                "reply_bytes": size, "completion": completion,
+            Traced::Rpc(echo) => json!({
+                "by": echo.by.word(), "transport": echo.transport.to_string().to_lowercase(),
+                "request_bytes": echo.request, "reply_bytes": echo.reply, "completion": echo.wait,
             }),
         }
     }
@@ -246,14 +209,14 @@ impl Trace {
         let reports = reports.map_err(|failure| failed(&failure.reason))?;
         let reported_ns = match (&traced, &reports[0]) {
             (Traced::Ping(_), JobReport::Pair(Some(result))) => result.metrics.one_way_ns.mean,
-            (Traced::Rpc { .. }, _) => {
+            (Traced::Rpc(_), _) => {
                 let outcome = job.outcome(&reports);
                 let outcome = outcome.map_err(|error| failed(&error.to_string()))?;
                 outcome.metrics["latency_ns"]["mean"].as_f64()
             }
             _ => None,
         };
-        let journey = Journey::of(&cluster.steps(), traced.posts());
+        let journey = Journey::of(&cluster.steps(), traced.posts() as usize);
         Ok(Trace {
             journey: journey.ok_or_else(|| failed("no complete round was recorded"))?,
             device,
@@ -271,15 +234,13 @@ impl Trace {
         self.traced.title(&self.device)
     }
 
-    /// Says how long a round takes, and what the program reports.
+    /// Reports how long a round takes, and what the program reports.
     fn summary(&self) -> String {
         let journey = &self.journey;
-        let (ways, round) = match &journey.legs[..] {
-            [there, back] => {
-                let ways = format!("There {}, back {}: a", there.span(), back.span());
-                (ways, journey.span())
-            }
-            _ => ("A".to_owned(), journey.span()),
+        let round = journey.span();
+        let ways = match &journey.legs[..] {
+            [there, back] => format!("There {}, back {}: a", there.span(), back.span()),
+            _ => "A".to_owned(),
         };
         let reported = self.reported_ns.map(Span::from_ns_f64);
         let reported = reported.map_or_else(|| "nothing".to_owned(), |span| span.to_string());
@@ -290,11 +251,12 @@ impl Trace {
                     "{ways} round takes {round}. Half of it, {one_way}, is one way; `adverb ping` reports {reported}."
                 )
             }
-            Traced::List { requests, .. } => {
-                let each = round / u64::from(*requests);
+            Traced::List(..) => {
+                let requests = self.traced.posts();
+                let each = round / u64::from(requests);
                 format!("All {requests} have completed after {round}: {each} for each.")
             }
-            Traced::Rpc { .. } => format!(
+            Traced::Rpc(_) => format!(
                 "{ways} round takes {round}, with what the client does before its next request; `adverb rpc` reports a latency of {reported}."
             ),
         }
@@ -318,8 +280,8 @@ impl Trace {
                 all["one_way_ns"] = self.journey.one_way_ns().into();
                 all["ping_one_way_ns"] = self.reported_ns.into();
             }
-            Traced::Rpc { .. } => all["rpc_latency_ns"] = self.reported_ns.into(),
-            Traced::List { .. } => {}
+            Traced::Rpc(_) => all["rpc_latency_ns"] = self.reported_ns.into(),
+            Traced::List(..) => {}
         }
         all
     }

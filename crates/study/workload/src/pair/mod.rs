@@ -36,5 +36,5 @@ pub use peer::{ACTIVE, PASSIVE};
 pub use session::{CellResult, run_active, run_passive};
 pub use spec::{
     ATOMIC_SIZE, CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_QPS,
-    MAX_REPETITIONS, Request, SpecError, operations,
+    MAX_REPETITIONS, Request, SpecError, check_atomics, operations,
 };

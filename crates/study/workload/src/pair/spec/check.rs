@@ -12,6 +12,17 @@ use crate::Program as _;
 use crate::error::Side;
 use crate::pair::layout::Layout;
 
+/// Checks that a device has the operation, if that is an atomic one.
+///
+/// # Errors
+/// It has none.
+pub fn check_atomics(op: Opcode, caps: &DeviceCaps) -> Result<(), SpecError> {
+    match caps.atomics {
+        AtomicCap::None if op.is_atomic() => Err(SpecError::NoAtomics { op }),
+        _ => Ok(()),
+    }
+}
+
 impl CellSpec {
     /// Checks that `port` supports the options of the path.
     ///
@@ -170,10 +181,7 @@ impl CellSpec {
         if size != ATOMIC_SIZE {
             return Err(SpecError::AtomicSize { op, size });
         }
-        match caps.atomics {
-            AtomicCap::None => Err(SpecError::NoAtomics { op }),
-            _ => Ok(()),
-        }
+        check_atomics(op, caps)
     }
 
     fn check_ping(&self) -> Result<(), SpecError> {

@@ -10,6 +10,7 @@ use adverb_units::{Bytes, Span};
 use adverb_verbs::{AckTimeout, PathMtu, PathOptions, RetryCount};
 use serde::{Deserialize, Serialize};
 
+pub use check::check_atomics;
 pub(crate) use duration::{LONGEST_CELL, WARM_UP, WARM_UP_SHARE};
 pub use error::SpecError;
 pub use limits::{
