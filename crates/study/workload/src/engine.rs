@@ -86,6 +86,8 @@ struct Link<'w, C: Context> {
     /// Requests posted since the last signaled one.
     unsignaled: u32,
     posted: u64,
+    /// No message is posted over this link after this one, if links are filled ([`Refill::List`]).
+    end: u64,
     completed: u64,
     /// The expected value of the next compare-and-swap.
     expected: u64,
@@ -184,6 +186,7 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         mut is_over: impl FnMut(Time, u64) -> bool,
     ) -> Result<(), Fault> {
         self.end = end;
+        self.share();
         if self.parts.load.seen == Seen::Memory {
             return self.read_and_look(watch, &mut is_over);
         }
@@ -208,6 +211,15 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
             }
         }
         Ok(())
+    }
+
+    /// Divides the messages that are left among the links. A link that is filled whenever it has room would not know
+    /// otherwise which of its messages is the last one, which must be signaled.
+    fn share(&mut self) {
+        let (left, links) = (self.end - self.posted, self.links.len() as u64);
+        for (link, before) in self.links.iter_mut().zip(0..) {
+            link.end = link.posted + left / links + u64::from(before < left % links);
+        }
     }
 
     /// Waits for all requests in flight. If the last requests of a link are unsignaled, posts a signaled one
@@ -282,9 +294,10 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
     /// Posts one list over each link that fills it.
     fn fill_links(&mut self, watch: &mut Watch<'_>) -> Result<(), Fault> {
         for link in 0..self.links.len() {
-            let room = self.room(link);
+            let Link { end, posted, .. } = self.links[link];
+            let room = u64::from(self.room(link)).min(end - posted);
             if room > 0 {
-                self.post(link, room, watch)?;
+                self.post(link, room as u32, watch)?;
             }
         }
         Ok(())
@@ -361,7 +374,7 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         // The `wr_id` contains the number of requests that the completion covers.
         let name = WrId((at as u64) << 32 | u64::from(link.unsignaled));
         let mut flags = self.flags;
-        if link.unsignaled >= self.signal_every || self.must_signal() {
+        if link.unsignaled >= self.signal_every || self.must_signal(at) {
             flags |= SendFlags::SIGNALED;
             self.links[at].unsignaled = 0;
             self.signaled += 1;
@@ -377,17 +390,18 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
 
     /// Whether the last posted request must be signaled in addition to the regular ones.
     #[inline]
-    fn must_signal(&self) -> bool {
+    fn must_signal(&self, at: usize) -> bool {
         let load = self.parts.load;
         let left = self.end - self.posted;
         let is_full = self.outstanding >= load.limits.per_member;
-        let is_last_round = match self.links.len() as u64 {
-            1 => left == 0,
-            links => left < links * u64::from(self.list),
+        let links = self.links.len() as u64;
+        let is_last_of_link = match load.refill {
+            Refill::List => self.links[at].posted == self.links[at].end,
+            Refill::Continuous | Refill::Window => links > 1 && left < links * u64::from(self.list),
         };
         // Without a signaled request in flight, a full window would stay full.
         let is_stuck = self.signaled == 0 && self.parts.polled.is_none();
-        is_last_round || is_full && (load.refill == Refill::Window || is_stuck)
+        left == 0 || is_last_of_link || is_full && (load.refill == Refill::Window || is_stuck)
     }
 
     /// Writes the payload and operands that differ between messages.
@@ -541,6 +555,7 @@ impl<'w, C: Context> Link<'w, C> {
             outstanding: 0,
             unsignaled: 0,
             posted: 0,
+            end: u64::MAX,
             completed: 0,
             expected: 0,
         }

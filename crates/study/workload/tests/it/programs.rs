@@ -92,6 +92,25 @@ fn a_blast_over_unreliable_transports_counts_what_arrives() {
     }
 }
 
+/// Queue pairs that wait for receives are done later than others, and the last message of each is signaled.
+#[test]
+fn blast_of_lists_ends_on_each_queue_pair() {
+    for iters in 130..150 {
+        for bidirectional in [false, true] {
+            let mut request = Request {
+                buffers: 17,
+                post: Posting::List,
+                signal: Signaling::Periodic,
+                length: Length::Iters(iters),
+                ..checked(Opcode::WriteImm, 52)
+            };
+            request.traffic.qps = 3;
+            request.traffic.bidirectional = bidirectional;
+            run(&CellSpec::blast(request));
+        }
+    }
+}
+
 #[test]
 fn atomics_raise_one_counter() {
     for op in [Opcode::FetchAdd, Opcode::Cas] {
