@@ -313,6 +313,38 @@ fn a_message_is_seen_by_who_looks_at_memory_only() {
     }
 }
 
+#[test]
+fn a_side_that_enters_the_error_state_has_acknowledged_what_arrived() {
+    let pair = Pair::new(22, USUAL);
+    let (a, b) = (&pair.a, &pair.b);
+    let sent = || b.context.counters()["sent_pkts"];
+    // A program that replies at once: its acknowledgements are delayed until its replies.
+    for _ in 0..10 {
+        let into = [a.mr.sge(0, 8).unwrap()];
+        pair.qp_a
+            .post_recv(&[RecvRequest::new(WrId(3), &into)])
+            .unwrap();
+        pair.post_receive(8);
+        pair.post(1, Operation::Send, 8);
+        b.poll_one("of the message");
+        let from = [b.mr.sge(OWN, 8).unwrap()];
+        let reply = SendRequest::new(WrId(4), Operation::Send, &from);
+        pair.qp_b
+            .post_send(&[reply.with_flags(SendFlags::SIGNALED)])
+            .unwrap();
+        for end in [a, a, b] {
+            assert_eq!(end.poll_one("of a round").status, WcStatus::Success);
+        }
+    }
+    pair.post_receive(8);
+    let before = sent();
+    pair.post(1, Operation::Send, 8);
+    b.poll_one("of the last message");
+    pair.qp_b.modify(&QpAttr::to(QpState::Err)).unwrap();
+    assert_eq!(sent(), before + 1);
+    assert_eq!(a.poll_one("of the last one").status, WcStatus::Success);
+}
+
 const PEER: &str = "a_peer_that_is_killed_exceeds_the_retries";
 
 /// The peer that is killed: takes a connection to the address on its standard input.

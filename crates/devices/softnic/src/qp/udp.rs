@@ -205,7 +205,7 @@ impl QpInner {
     /// Ends a request that the transport refused.
     fn refuse(&self, count: u64, request: &SendRequest<'_>, status: WcStatus) {
         if self.state() != QpState::Sqe {
-            self.udp().enter_error(self.qpn);
+            self.udp().enter_error(&*self.port, self.qpn);
         }
         self.end_send(count, request, status);
     }
@@ -256,7 +256,7 @@ impl QpInner {
 
     /// Moves the queue pair to the error state.
     pub(super) fn fail_over_udp(&self, send: &mut SendQueue) {
-        self.udp().enter_error(self.qpn);
+        self.udp().enter_error(&*self.port, self.qpn);
         self.flush_waiting(send);
     }
 }

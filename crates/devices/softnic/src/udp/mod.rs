@@ -275,9 +275,12 @@ impl Udp {
         }
     }
 
-    /// Moves a queue pair to the error state, which flushes its requests.
-    pub(crate) fn enter_error(&self, qpn: Qpn) {
-        self.driver().enter_error(qpn);
+    /// Moves a queue pair to the error state, which flushes its requests. The messages that have arrived are acknowledged
+    /// now, before the peer learns otherwise that the connection has ended.
+    pub(crate) fn enter_error(&self, host: &dyn Host, qpn: Qpn) {
+        let mut driver = self.driver();
+        driver.enter_error(qpn);
+        self.send_posted(driver, (host, Regions::of(host)));
     }
 
     /// Posts a request and sends it.

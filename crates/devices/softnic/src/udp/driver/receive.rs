@@ -186,6 +186,8 @@ impl Driver {
         packet: &Packet<'_>,
         datagram: &ReceivedDatagram<'_>,
     ) -> Result<(), PortDrop> {
+        // It may end a connection: what arrived before is complete when the program learns of it.
+        self.deliver_ready();
         let own = self.tx.socket().at();
         let mad = mailbox::parse(packet, (datagram.from, own)).ok_or(PortDrop::Malformed)?;
         let is_taken = match &self.mailbox {
