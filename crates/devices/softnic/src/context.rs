@@ -488,15 +488,16 @@ impl SoftContext {
         slot_of(qpn) == self.handle.port.slot
     }
 
-    /// Whether messages to a queue pair of the context have arrived whose completions were not polled.
-    pub fn has_unpolled_receives(&self, qpn: Qpn) -> bool {
+    /// Whether a queue pair of the context has completions that were not polled, of messages that have arrived or of
+    /// send requests.
+    pub fn has_unpolled_completions(&self, qpn: Qpn) -> bool {
         let qps = lock(&self.handle.port.qps);
         let qp = qps
             .get(&qp_index(qpn))
             .filter(|_| self.numbers(qpn))
             .cloned();
         drop(qps);
-        qp.is_some_and(|qp| qp.has_unpolled_receives())
+        qp.is_some_and(|qp| qp.has_unpolled_completions())
     }
 
     /// Opens an XRC domain (`ibv_open_xrcd`).

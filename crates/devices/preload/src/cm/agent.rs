@@ -25,7 +25,7 @@ use crate::object::lock;
 /// Interval at which dead processes of this host are looked for.
 const WATCH: Duration = Duration::from_millis(200);
 
-/// Interval at which connections are looked at that have ended with unpolled messages.
+/// Interval at which connections are looked at that have ended with unpolled completions.
 const TICK: Duration = Duration::from_millis(1);
 
 /// The agent of a device, which lives as long as the process.
@@ -198,11 +198,11 @@ impl Agent {
         }
     }
 
-    /// Whether messages to a queue pair have arrived whose completions the program has not polled.
-    pub(super) fn has_unpolled_receives(&self, qpn: Qpn) -> bool {
+    /// Whether the program has not polled all completions of a queue pair.
+    pub(super) fn has_unpolled_completions(&self, qpn: Qpn) -> bool {
         // SAFETY: the agent's context is never closed.
         let context = unsafe { Context::of(self.context()) };
-        context.soft.has_unpolled_receives(qpn)
+        context.soft.has_unpolled_completions(qpn)
     }
 
     /// Returns how long the thread may wait for a message.

@@ -20,10 +20,11 @@ use super::event::Kind;
 use super::id::{self, Origin, Peer, Phase, Shared};
 use crate::object::lock;
 
-/// How long a program gets to poll the last messages of a connection before it learns that the peer has ended it. A peer
-/// in the same host disconnects within microseconds of its last message, which may be while the program's thread is not
-/// running; over a network it takes longer. libfabric destroys the queue pair and what has not been polled.
-const LAST_MESSAGES: Duration = Duration::from_millis(200);
+/// How long a program gets to poll the last completions of a connection before it learns that the peer has ended it. A
+/// peer in the same host disconnects within microseconds of its last message, or of the acknowledgement of the program's
+/// own, which may be while the program's thread is not running; over a network it takes longer. libfabric destroys the
+/// queue pair and what has not been polled, and reports the sends among that as flushed.
+const LAST_COMPLETIONS: Duration = Duration::from_millis(200);
 
 /// Delivers the events of the manager.
 pub(super) fn events(agent: &'static Agent, state: &mut AgentState, now: Time) {
@@ -55,7 +56,7 @@ fn event(agent: &'static Agent, state: &mut AgentState, now: Time, event: CmEven
         }
         CmEvent::Disconnected { .. } => {
             state.peers.remove(&conn);
-            state.ending.push((conn, Instant::now() + LAST_MESSAGES));
+            state.ending.push((conn, Instant::now() + LAST_COMPLETIONS));
         }
         CmEvent::TimewaitExit { .. } => {
             simple(state, conn, (Phase::Disconnected, Kind::TimewaitExit, 0));
@@ -79,7 +80,7 @@ fn event(agent: &'static Agent, state: &mut AgentState, now: Time, event: CmEven
     }
 }
 
-/// Tells the program that connections have ended whose last messages it has polled.
+/// Tells the program that connections have ended whose last completions it has polled.
 fn end_connections(agent: &Agent, state: &mut AgentState) {
     if state.ending.is_empty() {
         return;
@@ -89,7 +90,7 @@ fn end_connections(agent: &Agent, state: &mut AgentState) {
     ending.retain(|(conn, latest)| {
         let shared = state.conns.get(conn);
         let qpn = shared.and_then(|shared| lock(&shared.state).qpn);
-        let waits = now < *latest && qpn.is_some_and(|qpn| agent.has_unpolled_receives(qpn));
+        let waits = now < *latest && qpn.is_some_and(|qpn| agent.has_unpolled_completions(qpn));
         if !waits {
             simple(state, *conn, (Phase::Disconnected, Kind::Disconnected, 0));
         }

@@ -210,6 +210,12 @@ impl CqInner {
             || rings.flushed.iter().any(|c| is_message_to(queue.qpn, c))
     }
 
+    /// Whether completions of a queue pair's send requests were not polled.
+    pub(crate) fn has_unpolled_sends(&self, qpn: Qpn) -> bool {
+        let rings = &mut self.state.lock().rings;
+        rings.known(qpn).is_some_and(|member| member.waiting() > 0)
+    }
+
     /// Does a producer's duties after this process has added a completion to the ring of a queue pair (given by
     /// its index if that ring is polled here).
     #[inline]

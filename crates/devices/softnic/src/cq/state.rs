@@ -40,7 +40,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    fn waiting(&self) -> u64 {
+    pub(super) fn waiting(&self) -> u64 {
         self.sent.as_ref().map_or(0, |ring| ring.waiting())
     }
 

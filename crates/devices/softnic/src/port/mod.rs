@@ -53,8 +53,8 @@ pub(crate) trait PortQp: fmt::Debug + Send + Sync {
     /// Wakes its peer's engine, if that waits for a receive and this queue pair takes receives from `srq`.
     fn receive_posted(&self, srq: SrqId);
 
-    /// Whether messages have arrived whose completions were not polled.
-    fn has_unpolled_receives(&self) -> bool;
+    /// Whether there are completions that were not polled, of messages that have arrived or of send requests.
+    fn has_unpolled_completions(&self) -> bool;
 
     /// Takes what the peer reported: its first request, or that this side's memory or its own requests are at fault,
     /// which moves the queue pair to the error state.

@@ -48,11 +48,12 @@ impl PortQp for QpInner {
         self.peer.lock().clone()
     }
 
-    fn has_unpolled_receives(&self) -> bool {
-        match &self.srq {
+    fn has_unpolled_completions(&self) -> bool {
+        let has_receives = match &self.srq {
             None => self.recv_cq.has_unpolled_receives(&self.recv_queue),
             Some(srq) => srq.has_unpolled_receives(self.qpn, self.recv_cq.index),
-        }
+        };
+        has_receives || self.send_cq.has_unpolled_sends(self.qpn)
     }
 
     fn take_reports(&self) {
