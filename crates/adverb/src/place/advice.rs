@@ -116,8 +116,11 @@ impl Model {
             };
             let job = Job::Pattern(self.program.pattern(), schedule);
             let cell = JobCell::new(name, &params, String::new(), job);
-            let record = self.recorder.run(&cell, 1, interrupt)?;
-            let rate = record.metric("requests_per_s");
+            let measured =
+                (self.recorder).in_order(&[&cell], (1, interrupt), |measured| measured())?;
+            let rate = measured
+                .first()
+                .and_then(|record| record.metric("requests_per_s"));
             time += share / rate.context("the model predicted no request")?;
         }
         Ok(1.0 / time)

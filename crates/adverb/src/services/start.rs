@@ -109,8 +109,8 @@ pub(super) fn measure(
     measure_as(cells, &args.into(), |title| Rows { title }).map(drop)
 }
 
-/// Runs the points of a program one after another on the device and hosts that were named, and prints them
-/// as `rows` below a title. Returns the records, and the report if they are kept in a folder.
+/// Runs the points of a program on the device and hosts that were named, in order, and prints them as `rows` below a
+/// title. Returns the records, and the report if they are kept in a folder.
 ///
 /// # Errors
 /// A point cannot run there, or fails; the records of earlier points are kept.
@@ -158,24 +158,26 @@ pub(super) fn measure_each<T: Table>(
         let is_served_here = recorder.backend().is_served_here();
         let device = args.on.device.choice();
         monitors.extend((!is_served_here).then(|| LoadMonitor::from_now(&device)));
-        for cell in *cells {
+        let is_done = |cell: &JobCell| {
             let id = cell.id();
-            if sink.has(|record| record.cell == id && recorder.is_of(record)) {
-                continue;
+            sink.has(|record| record.cell == id && recorder.is_of(record))
+        };
+        let left: Vec<&JobCell> = cells.iter().filter(|cell| !is_done(cell)).collect();
+        recorder.in_order(&left, (args.repetitions, &interrupt), |measured| {
+            for cell in &left {
+                if let Some(router) = args.router {
+                    let faults = cell.job.path().impairment;
+                    let sent = router.send(faults.unwrap_or_default());
+                    sent.context("the router between the ends has ended")?;
+                }
+                for record in merged(measured()?) {
+                    warn_if_short(&cell.job, &record, args);
+                    records.push(record.clone());
+                    sink.take(record)?;
+                }
             }
-            if let Some(router) = args.router {
-                let faults = cell.job.path().impairment;
-                let sent = router.send(faults.unwrap_or_default());
-                sent.context("the router between the ends has ended")?;
-            }
-            let passes = (1..=args.repetitions).map(|pass| recorder.run(cell, pass, &interrupt));
-            for record in merged(passes.collect::<anyhow::Result<_>>()?) {
-                warn_if_short(&cell.job, &record, args);
-                records.push(record.clone());
-                sink.take(record)?;
-            }
-        }
-        Ok(())
+            Ok(())
+        })
     });
     let rendered = sink.finish(measured)?;
     monitors.into_iter().for_each(LoadMonitor::warn);

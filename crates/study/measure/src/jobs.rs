@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use adverb_host::{PcieBytes, PcieCounters, now_rfc3339};
 use adverb_launch::{
-    DeviceInfo, HardwareUsage, Interrupt, MMIO, RoleRun, RunError, Usage, VirtualLimits,
+    DeviceInfo, Hardware, HardwareUsage, Interrupt, MMIO, RoleRun, Run, RunError, Stop, Usage,
+    VirtualLimits, in_order,
 };
 use adverb_patterns::{Job, JobReport};
 use adverb_results::{Outcome, Record, SCHEMA, Values};
 use adverb_units::Span;
 use adverb_verbs::{AckTimeout, PathMtu, PathOptions, RetryCount};
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
 use crate::backend::{Backend, failed, in_shared_memory};
@@ -132,6 +133,27 @@ struct Measured {
     outcome: adverb_patterns::Outcome,
 }
 
+impl Measured {
+    /// Takes the reports of a run's roles together.
+    fn of(job: &Job, run: Run<JobReport>) -> anyhow::Result<Self> {
+        let reports = run.reports.map_err(|failure| match failure.is_usage {
+            true => Usage(failure.reason).into(),
+            false => anyhow!(failure.reason),
+        })?;
+        Ok(Measured {
+            outcome: job.outcome(&reports)?,
+            roles: run.roles,
+            usage: run.usage,
+            reports,
+        })
+    }
+
+    /// Requests per second.
+    fn rate(&self) -> Option<f64> {
+        self.outcome.metrics.get("requests_per_s")?.as_f64()
+    }
+}
+
 /// Runs points and makes their records.
 pub struct JobRecorder {
     backend: Backend,
@@ -189,103 +211,121 @@ impl JobRecorder {
         record.device == self.info.reference
     }
 
-    /// Runs a job, and runs it again for longer if it was not in steady state.
-    fn measure(&mut self, job: &Job, interrupt: &Interrupt) -> anyhow::Result<Measured> {
-        let mut job = Cow::Borrowed(job);
-        loop {
-            let run = match &mut self.backend {
-                Backend::Hosts(launcher) => launcher.run(&*job, self.timeout, interrupt),
-                Backend::Model(hardware) => {
-                    let run = hardware.run(&*job, VirtualLimits::default(), &|| interrupt.raised());
-                    run.ok_or(RunError::Interrupted)
-                }
-            };
-            let run = run.map_err(failed)?;
-            let reports = run.reports.map_err(|failure| match failure.is_usage {
-                true => Usage(failure.reason).into(),
-                false => anyhow!(failure.reason),
-            })?;
-            let outcome = job.outcome(&reports)?;
-            let keeps = self.keeps_duration || matches!(self.backend, Backend::Hosts(_));
-            let requests = outcome.metrics.get("requests").and_then(Value::as_u64);
-            match requests.filter(|_| !keeps).and_then(|n| job.lengthened(n)) {
-                Some(longer) => job = Cow::Owned(longer),
-                None => {
-                    return Ok(Measured {
-                        roles: run.roles,
-                        usage: run.usage,
-                        reports,
-                        outcome,
-                    });
-                }
-            }
-        }
-    }
-
-    /// Runs a point and makes its record.
+    /// Runs points, each of them `repetitions` times: on real devices one after another, on a model ahead of `body` and on all
+    /// cores. Each call of the function that `body` gets returns the records of the next point's runs.
     ///
     /// # Errors
-    /// It failed, or was interrupted.
-    pub fn run(
+    /// Errors of `body`. The function that it gets fails if the point failed or was interrupted.
+    pub fn in_order<T>(
         &mut self,
-        cell: &JobCell,
-        pass: u32,
+        cells: &[&JobCell],
+        (repetitions, interrupt): (u32, &Interrupt),
+        body: impl FnOnce(&mut dyn FnMut() -> anyhow::Result<Vec<Record>>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let passes = 1..=repetitions;
+        if let Backend::Model(hardware) = &self.backend {
+            let work = |cell: &&JobCell, stop: &Stop| {
+                let is_over = || interrupt.raised() || stop.is_set();
+                let predict = |pass| self.predict(hardware, (cell, pass), &is_over);
+                passes.clone().map(predict).collect()
+            };
+            return in_order(cells, work, body);
+        }
+        let mut cells = cells.iter();
+        body(&mut || {
+            let cell = cells.next().context("all points have been run")?;
+            let run = |pass| self.measure((cell, pass), interrupt);
+            passes.clone().map(run).collect()
+        })
+    }
+
+    /// Runs a point on the hosts.
+    fn measure(
+        &mut self,
+        (cell, pass): (&JobCell, u32),
         interrupt: &Interrupt,
     ) -> anyhow::Result<Record> {
+        let Backend::Hosts(launcher) = &mut self.backend else {
+            bail!("{} has no processes", self.info.reference);
+        };
         let started = now_rfc3339();
         let counters = self.counts_pcie.then(PcieCounters::open).transpose()?;
         let log = counters.map(PcieCounters::log).transpose()?;
-        let Measured {
-            roles: ran,
-            usage,
-            reports,
-            mut outcome,
-        } = self.measure(&cell.job, interrupt)?;
-        let rate = outcome.metrics.get("requests_per_s");
-        let rate = rate.and_then(Value::as_f64);
-        outcome.metrics.extend(of_hardware(&usage, rate));
-        if let (Some(log), Some(rate)) = (log, rate) {
-            let here = ran.iter().zip(&reports);
+        let run = launcher.run(&cell.job, self.timeout, interrupt);
+        let mut measured = Measured::of(&cell.job, run.map_err(failed)?)?;
+        if let (Some(log), Some(rate)) = (log, measured.rate()) {
+            let here = measured.roles.iter().zip(&measured.reports);
             let mut here = here.filter(|(role, _)| role.host == 0);
             if let Some(window) = here.find_map(|(_, report)| report.window())
                 && let Some(bytes) = log.end(window)?
             {
                 let requests = rate * (window[1] - window[0]).as_secs_f64();
-                outcome.metrics.extend(of_pcie(bytes, requests));
+                measured.outcome.metrics.extend(of_pcie(bytes, requests));
             }
         }
+        Ok(self.record(cell, (pass, started), measured))
+    }
+
+    /// Runs a point on a model, and runs it again for longer if it was not in steady state.
+    fn predict(
+        &self,
+        hardware: &Hardware,
+        (cell, pass): (&JobCell, u32),
+        is_over: &dyn Fn() -> bool,
+    ) -> anyhow::Result<Record> {
+        let started = now_rfc3339();
+        let mut job = Cow::Borrowed(&cell.job);
+        loop {
+            let run = hardware.run(&*job, VirtualLimits::default(), is_over);
+            let run = run.ok_or(RunError::Interrupted).map_err(failed)?;
+            let mut measured = Measured::of(&job, run)?;
+            let requests = measured.outcome.metrics.get("requests");
+            let requests = requests.and_then(Value::as_u64);
+            let requests = requests.filter(|_| !self.keeps_duration);
+            if let Some(longer) = requests.and_then(|requests| job.lengthened(requests)) {
+                job = Cow::Owned(longer);
+                continue;
+            }
+            let used = of_hardware(&measured.usage, measured.rate());
+            measured.outcome.metrics.extend(used);
+            return Ok(self.record(cell, (pass, started), measured));
+        }
+    }
+
+    fn record(&self, cell: &JobCell, (pass, started): (u32, String), measured: Measured) -> Record {
+        let Measured { roles, outcome, .. } = measured;
         let device = &self.info.reference;
-        let roles = ran.iter().zip(outcome.roles);
-        let roles = roles.map(|(role, done)| adverb_results::RoleRun {
-            name: role.name.clone(),
-            host: self.backend.host_name(role.host),
-            device: (role.device != *device).then(|| role.device.to_string()),
-            core: role.core,
-            numa_node: role.numa_node,
-            cpu: done.cpu,
-            metrics: done.metrics,
-        });
-        let roles = roles.collect();
-        let counted = ran.into_iter();
+        let of_role =
+            |(role, done): (&RoleRun, adverb_patterns::RoleOutcome)| adverb_results::RoleRun {
+                name: role.name.clone(),
+                host: self.backend.host_name(role.host),
+                device: (role.device != *device).then(|| role.device.to_string()),
+                core: role.core,
+                numa_node: role.numa_node,
+                cpu: done.cpu,
+                metrics: done.metrics,
+            };
+        let of_roles = roles.iter().zip(outcome.roles).map(of_role).collect();
+        let counted = roles.into_iter();
         let counted = counted.filter(|role| !role.counters.is_empty());
         let peer = self.backend.peers().first();
         let passive = peer.map(|peer| peer.welcome().site.clone());
-        Ok(Record {
+        Record {
             schema: SCHEMA,
             cell: cell.id(),
             label: None,
             pass: Some(pass),
             figures: cell.figures.clone(),
             program: cell.program.to_owned(),
-            device: self.info.reference.clone(),
+            device: device.clone(),
             params: cell.params.clone(),
             outcome: Outcome::Ok,
             metrics: Some(outcome.metrics),
-            roles,
+            roles: of_roles,
             counters: counted.map(|role| (role.name, role.counters)).collect(),
             provenance: self
                 .backend
                 .provenance(started, self.info.site.clone(), passive),
-        })
+        }
     }
 }

@@ -11,6 +11,8 @@ use crate::rpc::{Clients, Pace};
 const ROUNDS: u64 = 4;
 /// Number of requests for a mean, if clients send them at random times.
 const ARRIVALS: u64 = 2048;
+/// Times as long as before, at most: the first requests of a queue that fills say little about how many will end.
+const MOST_AT_ONCE: u64 = 16;
 /// The longest time that is measured instead of a shorter one.
 const LONGEST: Span = Span::from_secs(1);
 
@@ -36,17 +38,19 @@ impl Job {
             Some(clients) if clients.pace != Pace::Closed => Some(ARRIVALS),
             _ => self.steady_requests(),
         };
-        if requests >= enough? {
+        let enough = enough?;
+        if requests >= enough {
             return None;
         }
+        let times = (enough / requests.max(1) + 1).min(MOST_AT_ONCE);
         let mut longer = self.clone();
         let schedule = longer.schedule_mut()?;
         if schedule.measured >= LONGEST {
             return None;
         }
         *schedule = Schedule {
-            warm_up: schedule.warm_up * ROUNDS,
-            measured: schedule.measured * ROUNDS,
+            warm_up: schedule.warm_up * times,
+            measured: schedule.measured * times,
         };
         Some(longer)
     }
