@@ -1,48 +1,73 @@
 //! The event queue, ordered by time; first in, first out among entries of the same time.
 //!
 //! A calendar queue (Brown, CACM 1988): entries of the next microseconds wait unordered in buckets, one for each
-//! short interval, and are sorted when their bucket is next. The few entries that are later wait in a heap. Keys of
-//! 16 B are compared and moved; the items stay in slots.
+//! short interval, and are sorted when their bucket is next. The few entries that are later wait in a heap.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+use std::iter;
 
 use adverb_units::Time;
 
-/// Bits of a key: time (64), number of the entry (40), slot (24). The number breaks ties.
-const SLOT_BITS: u32 = 24;
-const NUMBER_BITS: u32 = 40;
 /// The interval of a bucket, as a power of two of picoseconds, and the number of buckets.
 const BUCKET_BITS: u32 = 14;
 const BUCKETS: u64 = 512;
 const WORD: u64 = u64::BITS as u64;
-/// No slot.
-const NONE: u32 = u32::MAX;
 
+/// An item; its number breaks ties.
 #[derive(Debug)]
-struct Slot<T> {
-    key: u128,
-    /// The next slot of its bucket.
-    next: u32,
-    item: Option<T>,
+struct Entry<T> {
+    time: Time,
+    number: u64,
+    item: T,
+}
+
+impl<T> Entry<T> {
+    #[inline]
+    fn key(&self) -> u128 {
+        u128::from(self.time.as_ps()) << 64 | u128::from(self.number)
+    }
+
+    #[inline]
+    fn interval(&self) -> u64 {
+        self.time.as_ps() >> BUCKET_BITS
+    }
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl<T> Eq for Entry<T> {}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
 }
 
 /// A queue ordered by time.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
-    /// Keys of the interval `current` and of those before, the latest first. Empty only if all buckets are.
-    near: Vec<u128>,
+    /// Entries of the interval `current` and of those before, the latest first. Empty only if all buckets are.
+    near: Vec<Entry<T>>,
     current: u64,
-    /// The first slot of each bucket. They cover the intervals after `current`.
-    buckets: [u32; BUCKETS as usize],
+    /// Entries of the intervals after `current`.
+    buckets: Box<[Vec<Entry<T>>]>,
     /// A bit for each bucket that is not empty.
     used: [u64; (BUCKETS / WORD) as usize],
-    /// Keys of intervals that were too late for the buckets.
-    far: BinaryHeap<Reverse<u128>>,
+    /// Entries of intervals after those of the buckets.
+    far: BinaryHeap<Reverse<Entry<T>>>,
     /// Entries so far.
     numbers: u64,
-    slots: Vec<Slot<T>>,
-    free: Vec<u32>,
 }
 
 impl<T> Queue<T> {
@@ -50,87 +75,59 @@ impl<T> Queue<T> {
         Queue {
             near: Vec::new(),
             current: 0,
-            buckets: [NONE; BUCKETS as usize],
+            buckets: iter::repeat_with(Vec::new).take(BUCKETS as usize).collect(),
             used: [0; (BUCKETS / WORD) as usize],
             far: BinaryHeap::new(),
             numbers: 0,
-            slots: Vec::new(),
-            free: Vec::new(),
         }
     }
 
     #[inline]
     pub(crate) fn next(&self) -> Option<Time> {
-        let near = self.near.last().copied();
-        let far = self.far.peek().map(|key| key.0);
-        let first = match (near, far) {
-            (Some(near), Some(far)) => near.min(far),
-            (near, far) => near.or(far)?,
-        };
-        Some(time_of(first))
+        let near = self.near.last();
+        near.or_else(|| Some(&self.far.peek()?.0))
+            .map(|entry| entry.time)
     }
 
     /// Adds an item, after all items of the same time.
-    ///
-    /// # Panics
-    /// If there are more items at a time, or more altogether, than a key has bits for.
     #[inline]
     pub(crate) fn push(&mut self, time: Time, item: T) {
-        let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
-        assert!(slot >> SLOT_BITS == 0 && self.numbers >> NUMBER_BITS == 0);
-        let order = self.numbers << SLOT_BITS | u64::from(slot);
+        let number = self.numbers;
         self.numbers += 1;
-        let key = u128::from(time.as_ps()) << 64 | u128::from(order);
-        let interval = interval_of(key);
-        let mut next = NONE;
-        if interval <= self.current {
-            let later = self.near.iter().rposition(|near| *near > key);
-            self.near.insert(later.map_or(0, |place| place + 1), key);
-        } else if interval - self.current >= BUCKETS {
-            self.far.push(Reverse(key));
-        } else if self.near.is_empty() {
-            self.current = interval;
-            self.near.push(key);
-        } else {
-            let bucket = interval % BUCKETS;
-            next = std::mem::replace(&mut self.buckets[bucket as usize], slot);
-            self.used[(bucket / WORD) as usize] |= 1 << (bucket % WORD);
+        let entry = Entry { time, number, item };
+        if self.near.is_empty() {
+            self.begin(entry.interval());
         }
-        let item = Some(item);
-        if slot as usize == self.slots.len() {
-            self.slots.push(Slot { key, next, item });
-        } else {
-            self.slots[slot as usize] = Slot { key, next, item };
-        }
+        self.enter(entry);
     }
 
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Time, T)> {
-        let near = self.near.last().copied();
-        let far = self.far.peek().map(|key| key.0);
-        let key = match (near, far) {
-            (Some(near), far) if far.is_none_or(|far| near < far) => {
-                self.near.pop();
-                if self.near.is_empty() {
-                    self.advance();
-                }
-                near
-            }
-            _ => {
-                let Reverse(far) = self.far.pop()?;
-                if self.near.is_empty() {
-                    self.current = interval_of(far);
-                }
-                far
-            }
-        };
-        let slot = key as u32 & ((1 << SLOT_BITS) - 1);
-        self.free.push(slot);
-        let item = self.slots[slot as usize].item.take();
-        Some((
-            time_of(key),
-            item.expect("an entry in the queue has an item"),
-        ))
+        if self.near.is_empty() {
+            let far = self.far.peek()?.0.interval();
+            self.begin(far);
+        }
+        let Entry { time, item, .. } = self.near.pop()?;
+        if self.near.is_empty() {
+            self.advance();
+        }
+        Some((time, item))
+    }
+
+    /// Puts an entry where it belongs.
+    #[inline(always)]
+    fn enter(&mut self, entry: Entry<T>) {
+        let interval = entry.interval();
+        if interval <= self.current {
+            let later = self.near.iter().rposition(|near| *near > entry);
+            self.near.insert(later.map_or(0, |place| place + 1), entry);
+        } else if interval - self.current < BUCKETS {
+            let bucket = interval % BUCKETS;
+            self.buckets[bucket as usize].push(entry);
+            self.used[(bucket / WORD) as usize] |= 1 << (bucket % WORD);
+        } else {
+            self.far.push(Reverse(entry));
+        }
     }
 
     /// Sorts the entries of the next bucket that is not empty, if there is one.
@@ -149,26 +146,31 @@ impl<T> Queue<T> {
             }
             let bucket = word as u64 * WORD + u64::from(bits.trailing_zeros());
             self.used[word] &= !(1 << (bucket % WORD));
-            self.current += 1 + (bucket.wrapping_sub(first)) % BUCKETS;
-            let mut slot = std::mem::replace(&mut self.buckets[bucket as usize], NONE);
-            while let Some(entry) = self.slots.get(slot as usize) {
-                self.near.push(entry.key);
-                slot = entry.next;
-            }
+            std::mem::swap(&mut self.near, &mut self.buckets[bucket as usize]);
             if self.near.len() > 1 {
-                self.near.sort_unstable_by_key(|key| Reverse(*key));
+                self.near.sort_unstable_by(|one, other| other.cmp(one));
             }
-            return;
+            return self.begin(self.current + 1 + bucket.wrapping_sub(first) % BUCKETS);
         }
     }
-}
 
-fn time_of(key: u128) -> Time {
-    Time::from_ps((key >> 64) as u64)
-}
+    /// Begins an interval: the buckets cover the ones after it.
+    #[inline]
+    fn begin(&mut self, interval: u64) {
+        self.current = interval;
+        let is_covered = |far: &Reverse<Entry<T>>| far.0.interval() < interval + BUCKETS;
+        while self.far.peek().is_some_and(is_covered) {
+            self.approach();
+        }
+    }
 
-fn interval_of(key: u128) -> u64 {
-    (key >> 64) as u64 >> BUCKET_BITS
+    /// The buckets cover the first entry of the heap now.
+    #[cold]
+    fn approach(&mut self) {
+        if let Some(Reverse(entry)) = self.far.pop() {
+            self.enter(entry);
+        }
+    }
 }
 
 #[cfg(test)]
