@@ -267,8 +267,12 @@ impl<'a> SendRequest<'a> {
     }
 
     /// Returns the total payload in bytes.
+    #[inline]
     pub fn length(&self) -> u64 {
-        self.sges.iter().map(|sge| u64::from(sge.length)).sum()
+        match self.sges {
+            [sge] => sge.length.into(),
+            all => all.iter().map(|sge| u64::from(sge.length)).sum(),
+        }
     }
 }
 

@@ -180,37 +180,25 @@ impl SendQueue {
         self.next - 1
     }
 
-    /// Whether the next WQE has to wait for answers to earlier ones.
-    pub(crate) fn must_wait(&mut self) -> bool {
-        let (reads, next) = (self.reads_in_flight, self.next);
-        let Some(wqe) = self.wqe(next) else {
-            return true;
-        };
+    /// Returns when the NIC can process the next WQE, which it has: a READ or atomic may wait for an earlier one to end, a
+    /// payload for its DMA read. `None`: it has to wait for answers, as all do after a fence, and READs and atomics while
+    /// `max_rd_atomic` of them are in flight.
+    #[inline]
+    pub(crate) fn takes_at(&mut self, now: Time) -> Option<Time> {
+        let (reads, most, room) = (self.reads_in_flight, self.max_rd_atomic, self.read_room);
+        let wqe = self.wqe(self.next)?;
+        let ready = wqe.ready.max(now);
         let is_fenced = wqe.flags.contains(SendFlags::FENCE) && reads > 0;
-        is_fenced || self.lacks_room()
-    }
-
-    /// Whether the next WQE is a READ or an atomic operation, and `max_rd_atomic` of them are in flight.
-    pub(crate) fn lacks_room(&mut self) -> bool {
-        let (reads, most, next) = (self.reads_in_flight, self.max_rd_atomic, self.next);
-        let wqe = self.wqe(next);
-        wqe.is_some_and(|wqe| wqe.operation.writes_local_memory()) && reads >= most.max(1)
-    }
-
-    /// Returns when the NIC can process the next WQE, which it has at `ready`: a READ or atomic may wait for an
-    /// earlier one to end, a payload for its DMA read.
-    pub(crate) fn takes_at(&mut self, ready: Time) -> Time {
-        let (next, room) = (self.next, self.read_room);
-        let Some(wqe) = self.wqe(next) else {
-            return ready;
-        };
-        let reads = wqe.operation.writes_local_memory();
-        let gathers = wqe.inline.is_none() && !reads && wqe.length > 0;
-        match (reads, gathers) {
+        let is_fetch = wqe.operation.writes_local_memory();
+        if is_fenced || is_fetch && reads >= most.max(1) {
+            return None;
+        }
+        let gathers = wqe.inline.is_none() && wqe.length > 0;
+        Some(match (is_fetch, gathers) {
             (true, _) => ready.max(room),
             (_, true) => self.gathers.admit(ready),
             _ => ready,
-        }
+        })
     }
 
     /// The payload of a WQE is read over PCIe until `until`.

@@ -37,7 +37,6 @@ impl Fabric {
         let source = &self.qps[from.index];
         let (machine, number, seq) = (source.machine, source.number, m.seq);
         let source_type = source.qp_type;
-        let read_length = self.read_length(from, seq);
         let qp = self.alive(to).ok_or(Refusal::Silence)?;
         if !qp.state.receives() {
             return Err(Refusal::Silence);
@@ -57,7 +56,7 @@ impl Fabric {
             if !self.is_dc_peer(from, to) {
                 return Err(Refusal::Silence);
             }
-            return self.task(to, operation, length, read_length);
+            return self.task(to, operation, length, (from, seq));
         }
         if !qp.is_connected_to(machine, number) {
             return Err(Refusal::Silence);
@@ -66,7 +65,7 @@ impl Fabric {
         if qp.qp_type != QpType::Uc && !qp.rq.expects(psn) {
             return Err(Refusal::OutOfSequence);
         }
-        let task = self.task(to, operation, length, read_length)?;
+        let task = self.task(to, operation, length, (from, seq))?;
         self.qps[to.index].rq.executed(psn);
         Ok(task)
     }
@@ -80,19 +79,19 @@ impl Fabric {
     pub(super) fn range_again(&mut self, message: u32) -> Option<Option<Range>> {
         let m = self.messages.get(message);
         let (from, to, seq, operation) = (m.from, m.to, m.seq, m.operation);
-        let length = self.read_length(from, seq);
-        match self.task(to, operation, 0, length) {
+        match self.task(to, operation, 0, (from, seq)) {
             Ok(Task::Read(range)) => Some(range),
             _ => None,
         }
     }
 
+    /// Returns what request `seq` of `from`, with `length` bytes of payload, does.
     fn task(
         &mut self,
         to: QpRef,
         operation: Operation,
         length: u64,
-        read_length: u64,
+        (from, seq): (QpRef, u64),
     ) -> Result<Task, Refusal> {
         let invalid = |status| Refusal::Invalid(status, None);
         let deliver = |place, receive| Task::Deliver(Delivery { place, receive });
@@ -109,7 +108,8 @@ impl Fabric {
                 deliver(place, Some(self.consume(to, 0, 0)?))
             }
             Operation::RdmaRead(there) => {
-                Task::Read(self.reach(to, there, read_length, AccessFlags::REMOTE_READ)?)
+                let length = self.read_length(from, seq);
+                Task::Read(self.reach(to, there, length, AccessFlags::REMOTE_READ)?)
             }
             Operation::FetchAdd(there, _) | Operation::CompareSwap(there, _) => {
                 if there.addr % 8 != 0 {

@@ -17,16 +17,11 @@ use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::{Delivery, Direction, Message};
 
 impl Fabric {
-    /// Whether the queue pair is connected to the target of its next request. If an initiator is not, and has
+    /// Whether a DC initiator is connected to the target of its next request. If it is not, and has
     /// no outstanding requests, it begins to change targets.
     pub(super) fn has_target(&mut self, at: QpRef, events: &mut EventQueue) -> bool {
         let now = events.now();
-        let Some(qp) = self.alive(at) else {
-            return false;
-        };
-        if qp.qp_type != QpType::Dci {
-            return true;
-        }
+        let qp = &mut self.qps[at.index];
         if qp.sq.is_issuing() || qp.state != QpState::Rts || !qp.may_issue() {
             return true;
         }

@@ -151,9 +151,7 @@ impl Fabric {
     /// Whether the NIC has the queue pair's next WQE, or its read has been issued. If not, schedules the read.
     pub(super) fn has_next(&mut self, at: QpRef, events: &mut EventQueue) -> bool {
         let now = events.now();
-        let Some(qp) = self.alive(at) else {
-            return false;
-        };
+        let qp = &mut self.qps[at.index];
         let (next, leaves, machine) = (qp.sq.next(), qp.sq.leaves(), qp.machine);
         let qp_type = qp.qp_type;
         let Some(wqe) = qp.sq.wqe(next) else {

@@ -5,6 +5,7 @@
 //! role's clock.
 
 mod admission;
+mod answers;
 mod atomics;
 mod completion;
 mod dc;
@@ -30,6 +31,7 @@ use fabric::{Event, EventQueue, Fabric};
 impl World for Fabric {
     type Event = Event;
 
+    #[inline(always)]
     fn handle(&mut self, event: Event, events: &mut EventQueue) {
         match event {
             Event::Doorbell { qp, count, path } => self.doorbell(qp, count, path, events),

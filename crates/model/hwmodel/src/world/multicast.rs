@@ -11,7 +11,7 @@ use crate::ids::{MachineId, QpIndex, QpRef};
 use crate::nic::port::Leaves;
 use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::{Delivery, Message};
-use crate::world::wire::switched;
+use crate::world::wire::{credit, switched, travel};
 
 impl Fabric {
     /// Attaches a queue pair to a group.
@@ -88,11 +88,14 @@ impl Fabric {
         machines.sort_unstable();
         machines.dedup();
         let port = self.qps[from.index].port;
-        let credits = machines.iter();
-        let credits = credits.map(|there| self.credit(message, (*there, port), now));
+        let credits = machines.iter().map(|there| {
+            let there = (&mut self.machines[*there], port);
+            credit(m, None, there, now)
+        });
         let credit = credits.max().unwrap_or(now);
-        let to_port = (from.index, [here; 2]);
-        let (passage, _) = self.travel(message, to_port, (credit, leaves), events);
+        let (qp, to_port) = (&mut self.qps[from.index], [here; 2]);
+        let times = (now, credit, leaves);
+        let (passage, _) = travel(m, qp, (&mut self.machines, to_port), times);
         let (port, whole) = (port as usize, passage.left - passage.begin);
         for there in machines {
             let way = match there == here {

@@ -29,7 +29,8 @@ mod segment {
 }
 
 /// The size of a request's WQE in bytes.
-fn wqe_bytes(request: &SendRequest<'_>, driver: Driver) -> u64 {
+#[inline]
+fn wqe_bytes(request: &SendRequest<'_>, length: u64, driver: Driver) -> u64 {
     use adverb_verbs::Operation as Op;
     let operation = match request.operation {
         Op::Send | Op::SendWithImm(_) => 0,
@@ -45,7 +46,7 @@ fn wqe_bytes(request: &SendRequest<'_>, driver: Driver) -> u64 {
     let data = if !request.flags.contains(SendFlags::INLINE) {
         segment::DATA * request.sges.len() as u64
     } else {
-        inline_bytes(before, request.length(), driver)
+        inline_bytes(before, length, driver)
     };
     before + data
 }
@@ -148,7 +149,8 @@ impl Fabric {
         let target = self.target(machine, request.to);
         let inline = self.inline(machine, request);
         let host = &mut self.machines[machine];
-        let bytes = wqe_bytes(request, host.preset.driver);
+        let length = request.length();
+        let bytes = wqe_bytes(request, length, host.preset.driver);
         let lines = bytes.div_ceil(LINE);
         host.nic.counts.posted_requests += 1;
         // The driver copies inline data byte by byte, without padding its line (set_data_inl_seg of libmlx5).
@@ -161,7 +163,7 @@ impl Fabric {
             operation: request.operation,
             flags: request.flags,
             sg_list: sg_list(request.sges),
-            length: request.length(),
+            length,
             inline,
             target,
             lines,

@@ -3,7 +3,7 @@
 use adverb_units::{Span, Time};
 use adverb_verbs::{LinkLayer, Operation, QpType, Qpn};
 
-use crate::ids::{MachineId, QpIndex, QpRef};
+use crate::ids::{MachineId, QpIndex, QpRef, Table};
 use crate::machine::Machine;
 use crate::machine::stages::{connecting_span, receiving_span};
 use crate::nic::port::{Leaves, Target, TransitTimes};
@@ -110,100 +110,27 @@ impl Fabric {
             Direction::Answer(_) | Direction::Connected => (m.to, m.from),
         };
         let sender = &self.qps[from.index];
+        let (here, is_answered) = (sender.machine, sender.qp_type.is_reliable());
         // The queue pair that determines its order and port: the sender, or for messages of a DC target the initiator that
         // it answers.
-        let (source, port) = match sender.qp_type {
-            QpType::Dct => (m.from.index, self.qps[m.from.index].port),
-            _ => (from.index, sender.port),
+        let source = match sender.qp_type {
+            QpType::Dct => m.from.index,
+            _ => from.index,
         };
-        let here = sender.machine;
         let peer = self.qps.get(to.index);
         let there = peer.map_or(here, |peer| peer.machine);
-        let credit = self.credit(message, (there, port), events.now());
-        let ends = [here, there];
-        let (mut passage, size) = self.travel(message, (source, ends), (credit, leaves), events);
+        let port = self.qps[source].port;
+        let credit = credit(m, peer, (&mut self.machines[there], port), events.now());
+        let (qp, ends) = (&mut self.qps[source], [here, there]);
+        let times = (events.now(), credit, leaves);
+        let (mut passage, size) = travel(m, qp, (&mut self.machines, ends), times);
         if self.machines[here].path.is_some() {
             self.cross_path(message, (from.index, there), &size, &mut passage);
         }
         events.schedule(passage.last, Event::Arrive { message });
-        if is_request {
+        if is_request && !is_answered {
             self.departed(from, seq, passage.left, events);
         }
-    }
-
-    /// Returns when a message may leave for a port of machine `there`: its sender waits for credits while more is in
-    /// flight to the NIC there, or to its switch port, than a receive buffer holds.
-    #[inline]
-    pub(super) fn credit(
-        &mut self,
-        message: u32,
-        (there, port): (MachineId, u32),
-        now: Time,
-    ) -> Time {
-        let m = self.messages.get(message);
-        let there = &mut self.machines[there];
-        let span = match m.direction {
-            Direction::Request => {
-                let to = self.qps.get(m.to.index);
-                let inline = to.map_or(0, |qp| qp.rq.inline(m.operation, m.length));
-                receiving_span(there, m.operation, m.length - inline)
-            }
-            Direction::Answer(_) => there.nic.times.response,
-            _ => connecting_span(there),
-        };
-        let nic = &mut there.nic;
-        let link = nic.inbound[port as usize].free();
-        let promised = nic.promised.begin(now, span).max(nic.rx.free()).max(link);
-        now + (promised - now).saturating_sub(there.link.backlog)
-    }
-
-    /// Sends a message that may leave at `credit` on its way from machine `here` to machine `there`; if that is the same,
-    /// no further than to its port. Queue pair `source` determines its order and port.
-    #[inline]
-    pub(super) fn travel(
-        &mut self,
-        message: u32,
-        (source, [here, there]): (QpIndex, [MachineId; 2]),
-        (credit, leaves): (Time, Leaves),
-        events: &EventQueue,
-    ) -> (TransitTimes, Size) {
-        let m = self.messages.get(message);
-        let qp = &mut self.qps[source];
-        let machine = &mut self.machines[here];
-        let port = qp.port as usize;
-        let size = Size::of(m, qp, machine.preset.link_layer);
-        let whole = machine.link.byte.of(size.wire);
-        let order = match m.direction {
-            Direction::Request | Direction::Connect | Direction::Disconnect(_) => qp.last_request(),
-            Direction::Answer(_) | Direction::Connected => qp.last_answer(),
-        };
-        let port_turn = machine.nic.ports[port].begin(credit, whole);
-        let turn = port_turn + (leaves.idle - events.now());
-        // A queue pair's messages keep their order.
-        let begin = turn.max(leaves.ready).max(order.left);
-        machine.nic.counts.sent_messages += 1;
-        // The last packet cannot leave before its data have arrived.
-        let tail = machine.link.byte.of(size.head);
-        let left = (begin + whole).max(m.gathered + tail);
-        machine.trace.note(StepKind::PortWait, leaves.ready, begin);
-        let mut passage = TransitTimes {
-            begin,
-            left,
-            first: begin + tail,
-            last: left,
-        };
-        if there == here {
-            (order.begin, order.left) = (begin, left);
-        } else {
-            let way = switched(&mut self.machines[there], port, port_turn, whole);
-            passage.first = begin + tail + way;
-            passage.last = (left + way).max(order.last);
-            *order = passage;
-        }
-        m.first = passage.first;
-        let trace = &mut self.machines[here].trace;
-        passage.note(trace, (begin, begin + tail), (size.head, size.wire));
-        (passage, size)
     }
 
     pub(super) fn arrive(&mut self, message: u32, events: &mut EventQueue) {
@@ -218,6 +145,75 @@ impl Fabric {
             Direction::Disconnect(context) => self.disconnect(message, context, events),
         }
     }
+}
+
+/// Returns when a message to queue pair `to` may leave for a port of machine `there`: its sender waits for credits while more
+/// is in flight to the NIC there, or to its switch port, than a receive buffer holds.
+#[inline]
+pub(super) fn credit(
+    m: &Message,
+    to: Option<&Qp>,
+    (there, port): (&mut Machine, u32),
+    now: Time,
+) -> Time {
+    let span = match m.direction {
+        Direction::Request => {
+            let inline = to.map_or(0, |qp| qp.rq.inline(m.operation, m.length));
+            receiving_span(there, m.operation, m.length - inline)
+        }
+        Direction::Answer(_) => there.nic.times.response,
+        _ => connecting_span(there),
+    };
+    let nic = &mut there.nic;
+    let link = nic.inbound[port as usize].free();
+    let promised = nic.promised.begin(now, span).max(nic.rx.free()).max(link);
+    now + (promised - now).saturating_sub(there.link.backlog)
+}
+
+/// Sends a message that may leave at `credit` on its way from machine `here` to machine `there`; if that is the same, no further
+/// than to its port. Queue pair `qp` determines its order and port.
+#[inline(always)]
+pub(super) fn travel(
+    m: &mut Message,
+    qp: &mut Qp,
+    (machines, [here, there]): (&mut Table<MachineId, Machine>, [MachineId; 2]),
+    (now, credit, leaves): (Time, Time, Leaves),
+) -> (TransitTimes, Size) {
+    let machine = &mut machines[here];
+    let port = qp.port as usize;
+    let size = Size::of(m, qp, machine.preset.link_layer);
+    let whole = machine.link.byte.of(size.wire);
+    let order = match m.direction {
+        Direction::Request | Direction::Connect | Direction::Disconnect(_) => qp.last_request(),
+        Direction::Answer(_) | Direction::Connected => qp.last_answer(),
+    };
+    let port_turn = machine.nic.ports[port].begin(credit, whole);
+    let turn = port_turn + (leaves.idle - now);
+    // A queue pair's messages keep their order.
+    let begin = turn.max(leaves.ready).max(order.left);
+    machine.nic.counts.sent_messages += 1;
+    // The last packet cannot leave before its data have arrived.
+    let tail = machine.link.byte.of(size.head);
+    let left = (begin + whole).max(m.gathered + tail);
+    machine.trace.note(StepKind::PortWait, leaves.ready, begin);
+    let mut passage = TransitTimes {
+        begin,
+        left,
+        first: begin + tail,
+        last: left,
+    };
+    if there == here {
+        (order.begin, order.left) = (begin, left);
+    } else {
+        let way = switched(&mut machines[there], port, port_turn, whole);
+        passage.first = begin + tail + way;
+        passage.last = (left + way).max(order.last);
+        *order = passage;
+    }
+    m.first = passage.first;
+    let trace = &mut machines[here].trace;
+    passage.note(trace, (begin, begin + tail), (size.head, size.wire));
+    (passage, size)
 }
 
 /// The size of a message on the wire, in bytes.
