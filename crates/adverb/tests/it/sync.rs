@@ -33,10 +33,9 @@ fn the_user_space_device_and_the_cpu_lose_no_update_of_a_word() {
             assert!(number(word, "/remote/updates_per_s") > 0.0, "{word}");
         }
         assert_eq!(none["local"]["each_ns"], Value::Null);
-        assert!(
-            number(cpu, "/local/each_ns") < number(loopback, "/local/each_ns"),
-            "{words:?}"
-        );
+        // On a busy machine the few updates by loopback have no sampled latency.
+        let of_the_cpu = |word| number(word, "/local/updates_per_s");
+        assert!(of_the_cpu(cpu) > of_the_cpu(loopback), "{words:?}");
         // A load and a store are no atomic update: that they lose some shows that losses are found.
         assert!(number(plain, "/lost") > 0.0, "{device}: {plain}");
     }
