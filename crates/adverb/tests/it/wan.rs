@@ -58,6 +58,15 @@ fn every_byte_of_a_rendezvous_is_right_although_packets_are_lost() {
     }
 }
 
+/// The end whose request has failed waits in memory for an answer that never comes.
+#[test]
+fn a_rendezvous_whose_request_fails_says_why() {
+    let device = "--device soft@127.46.0.12 --loss 100% --timeout 1ms --retries 1";
+    let ended = Place::new().run(&format!("rendezvous --protocol write --iters 5 {device}"));
+    let line = ended.refused(1);
+    assert!(line.contains("retr"), "{line}");
+}
+
 /// Readers of `interference` are roles of their own, at the server's host.
 #[test]
 fn readers_sleep_where_there_are_events() {

@@ -6,7 +6,8 @@ use adverb_results::Completion;
 use adverb_units::Span;
 use adverb_verbs::{
     AccessFlags, CompletionQueue, MemoryRegion, NumaPlacement, Operation, PathOptions, QueuePair,
-    RecvRequest, RemoteAddress, RoleId, SendFlags, SendRequest, Station, WorkCompletion, WrId,
+    RecvRequest, RemoteAddress, RoleId, SendFlags, SendRequest, Station, WaitError, WorkCompletion,
+    WrId,
 };
 use adverb_workload::attend::{Awaited, Members, attentively};
 use adverb_workload::error::{Fault, succeeded};
@@ -199,11 +200,15 @@ impl<'m, S: Station> End<'m, S> {
     /// Returns the next message if one has arrived.
     pub(crate) fn take_arrived(&mut self) -> Result<Option<Arrival>, Fault> {
         if self.arrived.is_empty() {
-            let mut completions = [WorkCompletion::default(); BATCH];
-            let n = self.wiring.queue.cq.poll(&mut completions)?;
-            self.note(&completions[..n])?;
+            self.poll()?;
         }
         Ok(self.arrived.pop_front())
+    }
+
+    fn poll(&mut self) -> Result<(), Fault> {
+        let mut completions = [WorkCompletion::default(); BATCH];
+        let n = self.wiring.queue.cq.poll(&mut completions)?;
+        self.note(&completions[..n])
     }
 
     fn wait(&mut self) -> Result<(), Fault> {
@@ -228,11 +233,17 @@ impl<'m, S: Station> End<'m, S> {
         Ok(())
     }
 
-    /// Polls a byte of the own memory until it is `value`.
-    pub(crate) fn spin_memory(&self, offset: u64, value: u8) -> Result<(), Fault> {
-        let (station, mr) = (self.members.station(), &self.wiring.mr);
-        attentively(self.members, Awaited::Message, |timeout| {
-            station.spin_memory(mr, offset, value, timeout)
+    /// Polls a byte of the own memory until it is `value`. If that takes long, an own request may have failed, and the
+    /// peer does not answer it.
+    pub(crate) fn spin_memory(&mut self, offset: u64, value: u8) -> Result<(), Fault> {
+        let members = self.members;
+        attentively(members, Awaited::Message, |timeout| {
+            let station = members.station();
+            let waited = station.spin_memory(&self.wiring.mr, offset, value, timeout);
+            if let Err(WaitError::TimedOut { .. }) = waited {
+                self.poll()?;
+            }
+            Ok::<(), Fault>(waited?)
         })
     }
 
