@@ -41,7 +41,7 @@ use args::{Command, Refused, ServeArgs, StoreArgs, StoreCommand};
 fn main() -> ExitCode {
     let mut points = match args::typed() {
         Ok(points) => points,
-        Err(refused) if !ranks::is_first() => return refused.exit_code(),
+        Err(_) if !ranks::is_first() => return ranks::LEFT_TO_RANK_0,
         Err(Refused::Words(error)) => return refuse(&error),
         Err(Refused::Sweep(reason)) => return failed(&Usage(reason).into()),
     };

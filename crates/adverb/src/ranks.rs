@@ -10,6 +10,10 @@ use adverb_launch::{Event, Ranks, Usage, serve_rank_0};
 use crate::args::Cli;
 use crate::{failure, hosts, terminal};
 
+/// Exit status of a rank that leaves an error to rank 0, which has the same. The launcher ends all ranks when one fails,
+/// perhaps before rank 0 has said why.
+pub(crate) const LEFT_TO_RANK_0: ExitCode = ExitCode::SUCCESS;
+
 /// Whether this process prints usage errors and help: it is the first of its job.
 pub(crate) fn is_first() -> bool {
     match Rank::from_env() {
@@ -34,7 +38,7 @@ pub(crate) fn join(points: &mut [Cli]) -> anyhow::Result<Option<ExitCode>> {
         Ok(Some(rank)) => rank,
         Ok(None) => return Ok(None),
         // Rank 0 reports the same error.
-        Err(RankError::Environment { rank, .. }) if rank > 0 => return done(ExitCode::FAILURE),
+        Err(RankError::Environment { rank, .. }) if rank > 0 => return done(LEFT_TO_RANK_0),
         Err(error) => return Err(error.into()),
     };
     let Some(hosts) = first.hosts() else {
@@ -50,7 +54,7 @@ pub(crate) fn join(points: &mut [Cli]) -> anyhow::Result<Option<ExitCode>> {
         );
         return match rank.rank {
             0 => Err(Usage(reason).into()),
-            _ => done(ExitCode::from(2)),
+            _ => done(LEFT_TO_RANK_0),
         };
     }
     if rank.rank > 0 {

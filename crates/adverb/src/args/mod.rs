@@ -38,7 +38,6 @@ mod wan;
 use adverb_launch::DeviceChoice;
 use anstream::ColorChoice;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use std::process::ExitCode;
 
 pub(crate) use claims::ClaimsArgs;
 pub(crate) use compare::CompareArgs;
@@ -146,16 +145,6 @@ pub(crate) enum Refused {
     Words(clap::Error),
     /// A sweep has no points.
     Sweep(String),
-}
-
-impl Refused {
-    /// Returns the exit status of a process that does not print the refusal.
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        match self {
-            Refused::Words(error) if !error.use_stderr() => ExitCode::SUCCESS,
-            _ => ExitCode::from(2),
-        }
-    }
 }
 
 /// Returns the definitions of all arguments.
