@@ -190,7 +190,6 @@ impl QpInner {
         let sent = (self.udp()).post_and_doorbell(&*self.port, self.qpn, (send.posted, request));
         if let Err(status) = sent {
             self.refuse(send.posted, request, status);
-            self.doorbell();
         }
         Ok(())
     }
