@@ -64,7 +64,7 @@ pub(crate) struct Queue<T> {
     buckets: Box<[Vec<Entry<T>>]>,
     /// A bit for each bucket that is not empty.
     used: [u64; (BUCKETS / WORD) as usize],
-    /// Entries of intervals after those of the buckets.
+    /// Entries that are too late for the buckets.
     far: BinaryHeap<Reverse<Entry<T>>>,
     /// Entries so far.
     numbers: u64,

@@ -61,7 +61,8 @@ impl Traced {
         Traced::List(load, completion)
     }
 
-    /// Returns a request and a reply of `size` bytes each. `transport` is that of the reply, and of the request if it can carry it.
+    /// Returns a request and a reply of `size` bytes each. The reply uses `transport`, and so does the request if `transport`
+    /// can carry it.
     pub fn rpc(by: EchoBy, transport: QpType, size: u32, completion: Completion) -> Self {
         Traced::Rpc(Echo {
             by,
