@@ -269,10 +269,7 @@ impl<'a> SendRequest<'a> {
     /// Returns the total payload in bytes.
     #[inline]
     pub fn length(&self) -> u64 {
-        match self.sges {
-            [sge] => sge.length.into(),
-            all => all.iter().map(|sge| u64::from(sge.length)).sum(),
-        }
+        self.sges.iter().map(|sge| u64::from(sge.length)).sum()
     }
 }
 
