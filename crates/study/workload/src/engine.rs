@@ -225,9 +225,9 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
     /// Waits for all requests in flight. If the last requests of a link are unsignaled, posts a signaled one
     /// whose completion covers them.
     pub(crate) fn finish(&mut self, watch: &mut Watch<'_>) -> Result<(), Fault> {
-        self.end = u64::MAX;
         for link in 0..self.links.len() {
             if self.links[link].unsignaled > 0 {
+                self.end = u64::MAX;
                 while self.room(link) == 0 {
                     self.reap(watch)?;
                 }

@@ -111,6 +111,22 @@ fn blast_of_lists_ends_on_each_queue_pair() {
     }
 }
 
+/// Whenever a run ends by the clock, the last messages of each queue pair are unsignaled.
+#[test]
+fn blast_by_the_clock_ends_on_each_queue_pair() {
+    for bidirectional in [false, true] {
+        let mut request = Request {
+            buffers: 8,
+            signal: Signaling::Every(3),
+            length: Length::Duration(Span::from_ms(2)),
+            ..checked(Opcode::Write, 64)
+        };
+        request.traffic.qps = 2;
+        request.traffic.bidirectional = bidirectional;
+        run(&CellSpec::blast(request));
+    }
+}
+
 #[test]
 fn atomics_raise_one_counter() {
     for op in [Opcode::FetchAdd, Opcode::Cas] {

@@ -3,7 +3,7 @@
 use crate::common::run;
 use adverb_results::{Completion, Opcode, Posting, Signaling, Traffic};
 use adverb_softnic::SoftDevice;
-use adverb_units::Bytes;
+use adverb_units::{Bytes, Span};
 use adverb_verbs::{Context, Device};
 use adverb_workload::pair::{CellSpec, Length, Request};
 use proptest::prelude::*;
@@ -39,6 +39,7 @@ prop_compose! {
         signal in signaling(),
         traffic in traffic(),
         iters in 1..400_u64,
+        timed in any::<bool>(),
         repetitions in 1..4_u32,
         warmup in prop::option::of(0..50_u64),
         seed in any::<u64>(),
@@ -55,7 +56,10 @@ prop_compose! {
             path: adverb_verbs::PathOptions::default(),
             verify: true,
             // Long messages are checked byte by byte: fewer of them.
-            length: Length::Iters((iters * 1000 / (size + 1000)).max(1)),
+            length: match timed {
+                true => Length::Duration(Span::from_us(iters * 25)),
+                false => Length::Iters((iters * 1000 / (size + 1000)).max(1)),
+            },
             repetitions,
             warmup,
             seed,
