@@ -13,7 +13,7 @@ use super::{By, DONE, streams};
 
 /// Bytes that a receiver takes from a socket at once.
 const READ_AT_ONCE: usize = 64 * 1024;
-/// How long a reader sleeps if nothing arrives, and how long another receiver computes.
+/// How long a reader sleeps if nothing arrives, and another receiver that has to take the rest.
 const SLEEP: Span = Span::from_ms(20);
 const PAUSE: Span = Span::from_us(10);
 
@@ -157,7 +157,7 @@ impl<'m, S: Station> Receiver<'m, S> {
                 break;
             }
             if !is_reader {
-                self.members.station().compute(PAUSE);
+                self.members.station().sleep(PAUSE);
             }
         }
         if by != By::Write && self.received.iter().copied().map(Some).ne(sent) {

@@ -285,6 +285,15 @@ fn a_sleeping_reader_of_the_model_answers_later_by_a_wake_up() {
 
 /// Without DDIO, what the NIC writes and what the kernel copies pass over the memory bus that the computation needs.
 #[test]
+fn a_polling_server_of_the_model_takes_all_messages() {
+    for preset in ["mt26428_qdr", "qdr_switch", "cx3", "connect_ib"] {
+        let program = interference(By::Send, 2, 65_536);
+        let (metrics, _) = counted_on(preset, &program);
+        assert!(number(&metrics, "messages_per_s") > 0.0, "{preset}");
+    }
+}
+
+#[test]
 fn messages_to_the_model_take_memory_bandwidth_from_a_computation() {
     let loaded = |by, reads| {
         let mut program = interference(by, 40, 16_384);
