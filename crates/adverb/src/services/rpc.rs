@@ -5,10 +5,10 @@ use std::io::Write;
 
 use adverb_launch::{DeviceChoice, DeviceInfo, Usage};
 use adverb_measure::JobCell;
-use adverb_patterns::{Clients, Echo, EchoBy, Job, Reply};
+use adverb_patterns::{Clients, Echo, EchoBy, Job, Reply, needs_retransmission};
 use adverb_results::{Completion, Record, Transport, Word};
 use adverb_units::Bytes;
-use adverb_verbs::{LinkLayer, QpType};
+use adverb_verbs::{PortCaps, QpType};
 
 use super::check::{check_cores, check_duration, check_memory};
 use super::result::pcie;
@@ -37,12 +37,14 @@ pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
             duration: schedule_on(args, &on.device).measured,
             ..args.into()
         };
-        let link = DeviceInfo::query(&on.device.choice())?.port.link_layer;
-        let cells = points.iter();
-        let cells = cells.flat_map(|args| ways(args, (&on.device, link), &mut left_out));
-        let cells = cells.collect::<Vec<_>>().into_iter();
-        let cells = cells.map(|(args, way)| cell(args, way, &on.device));
-        all.push((setting, cells.collect::<anyhow::Result<Vec<_>>>()?));
+        let port = DeviceInfo::query(&on.device.choice())?.port;
+        let mut cells = Vec::new();
+        for args in points {
+            for way in ways(args, (&on.device, &port), &mut left_out)? {
+                cells.push(cell(args, way, &on.device)?);
+            }
+        }
+        all.push((setting, cells));
     }
     let left_out = left_out.iter().map(|(what, why)| format!("{what}: {why}"));
     let left_out: Vec<String> = left_out.collect();
@@ -68,12 +70,14 @@ pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
 }
 
 /// Returns the ways that a point asks for on a device, and notes those that cannot exist, with the reason.
-fn ways<'a>(
-    args: &'a RpcArgs,
-    (device, link): (&DeviceArgs, LinkLayer),
-    left_out: &mut BTreeMap<String, &'static str>,
-) -> Vec<(&'a RpcArgs, (EchoBy, Transport))> {
+fn ways(
+    args: &RpcArgs,
+    (device, port): (&DeviceArgs, &PortCaps),
+    left_out: &mut BTreeMap<String, String>,
+) -> anyhow::Result<Vec<(EchoBy, Transport)>> {
     let device = device.choice();
+    let mtu = port.active_mtu.bytes();
+    let bad_path = needs_retransmission(&args.clients.on.path.options()?);
     let each = |by: EchoBy| {
         let transports = match (by, args.transport) {
             (EchoBy::Tcp, _) => vec![Transport::Tcp],
@@ -93,13 +97,30 @@ fn ways<'a>(
     };
     let mut ways = Vec::new();
     for (by, transport) in all.into_iter().flat_map(each) {
-        let refused = refusal(by == EchoBy::Tcp, &device);
-        let of_way = || by.refusal(queue_pair(transport), args.completion);
-        let lacks =
-            matches!(transport, Transport::Uc | Transport::Ud) && !link.has_all_transports();
-        let of_device = || lacks.then_some("the device has only RC queue pairs");
-        match refused.or_else(of_way).or_else(of_device) {
-            None => ways.push((args, (by, transport))),
+        let refused = refusal(by == EchoBy::Tcp, &device).map(str::to_owned);
+        let is_unreliable = matches!(transport, Transport::Uc | Transport::Ud);
+        let of_way = || {
+            let why = by.refusal(queue_pair(transport), args.completion)?;
+            Some(why.to_owned())
+        };
+        let of_device = || {
+            let lacks = is_unreliable && !port.link_layer.has_all_transports();
+            lacks.then(|| "the device has only RC queue pairs".to_owned())
+        };
+        let of_datagram = || {
+            let [request, reply] = [args.request, args.reply].map(|size| size.get() as u32);
+            let longest = Bytes::new(by.longest_datagram(request, reply).into());
+            let is_long = transport == Transport::Ud && longest > mtu;
+            is_long.then(|| format!("a message of {longest} exceeds the path MTU of {mtu}"))
+        };
+        let of_path = || {
+            let option = bad_path.as_ref()?;
+            let is_out = is_unreliable && args.transport.is_none();
+            is_out.then(|| format!("{option}: UC and UD send nothing again"))
+        };
+        let why = refused.clone().or_else(of_way).or_else(of_device);
+        match why.or_else(of_datagram).or_else(of_path) {
+            None => ways.push((by, transport)),
             Some(why) => {
                 let completion = match args.completion {
                     Completion::Poll => String::new(),
@@ -114,7 +135,7 @@ fn ways<'a>(
             }
         }
     }
-    ways
+    Ok(ways)
 }
 
 pub(crate) fn queue_pair(transport: Transport) -> QpType {

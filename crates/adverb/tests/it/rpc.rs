@@ -168,6 +168,16 @@ fn ways_that_cannot_exist_are_left_out_with_the_reason() {
         "{said}"
     );
     assert!(said.contains("left out: write over rc with --completion event: both sides poll memory, which raises no events"), "{said}");
+    let ended = Place::new().run("rpc --device model:cx3 --by send --reply 8K --loss 1%");
+    let said = ended.ok().talk_of_itself();
+    assert!(
+        said.contains("left out: send over ud: a message of 8 KiB exceeds the path MTU of 4 KiB"),
+        "{said}"
+    );
+    assert!(
+        said.contains("left out: send over uc: loss 1 % (seed 1): UC and UD send nothing again"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -179,6 +189,7 @@ fn what_cannot_be_measured_is_refused() {
             .to_owned()
     };
     assert_snapshot!(usage("--by read --transport ud"), @"error: --by read over ud: only RC has READ");
+    assert_snapshot!(usage("--by send --transport ud --request 8K"), @"error: --by send over ud: a message of 8 KiB exceeds the path MTU of 4 KiB");
     assert_snapshot!(usage("--by push"), @"error: invalid --by 'push': expected send, write, write-send, read or tcp");
     assert_snapshot!(usage("--request 4"), @"error: --request 4 B: expected 8 B to 1 MiB");
     assert_snapshot!(usage("--reply 2M"), @"error: --reply 2 MiB: expected 8 B to 1 MiB");

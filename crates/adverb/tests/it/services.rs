@@ -257,6 +257,7 @@ fn invalid_options_are_refused_in_one_line() {
     assert_snapshot!(refused("sequencer --device verbs+cm:none"), @"error: verbs+cm:none: its queue pairs are UC and UD; name the device as verbs:NAME");
     assert_snapshot!(refused("kv --put 2"), @"error: --put: invalid share '2': expected a number from 0 to 1");
     assert_snapshot!(refused("kv --value 8K"), @"error: --value 8 KiB: expected 1 B to 4 KiB");
+    assert_snapshot!(refused("kv --value 512 --device model:cx3_fdr_nurdma"), @"error: server core 0: a message of 512 B exceeds the path MTU of 256 B, the maximum of a datagram; use a smaller --value");
     assert_snapshot!(refused("kv --value 0"), @"error: --value 0 B: expected 1 B to 4 KiB");
     assert_snapshot!(refused("kv --items 0"), @"error: --items: invalid count '0': expected a whole number from 1");
     assert_snapshot!(refused("kv --items 400000000"), @"error: these items would take more than 2 GiB of memory; choose fewer or smaller ones");

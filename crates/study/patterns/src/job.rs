@@ -207,13 +207,13 @@ impl Program for Job {
             Job::Pair(cell) => return Program::check(cell, caps),
             Job::Pattern(pattern, _) => return check_pattern(pattern, caps),
             Job::Rpc(rpc, _) => {
-                let rather = "operations on the server's memory (--by atomics, --by memory)";
-                check_datagrams(&rpc.path, rather)?;
+                let instead = "operations on the server's memory (--by atomics, --by memory)";
+                check_retransmission(&rpc.path, instead)?;
                 rpc.check()
             }
             Job::Echo(echo, _) => {
                 if echo.transport != QpType::Rc {
-                    check_datagrams(&echo.path, "--transport rc")?;
+                    check_retransmission(&echo.path, "--transport rc")?;
                 }
                 echo.check(caps)
             }
@@ -300,18 +300,24 @@ impl Program for Job {
     }
 }
 
-/// Refuses options that need retransmissions, which UC and UD queue pairs do not have.
-fn check_datagrams(path: &PathOptions, rather: &str) -> Result<(), String> {
+/// Returns the option of a path that UC and UD queue pairs cannot do with, because they send nothing again.
+pub fn needs_retransmission(path: &PathOptions) -> Option<String> {
     let faults = path.impairment.filter(|faults| !faults.is_none());
-    let refused = match (path.ack_timeout, path.retries, faults) {
-        (Some(timeout), ..) => format!("--timeout {timeout}"),
-        (_, Some(retries), _) => format!("--retries {}", retries.get()),
-        (.., Some(faults)) => faults.to_string(),
-        _ => return Ok(()),
-    };
-    Err(format!(
-        "{refused}: requests and answers of an RPC are sent by UC and UD queue pairs, which send nothing again; leave it out, or choose {rather}"
-    ))
+    match (path.ack_timeout, path.retries, faults) {
+        (Some(timeout), ..) => Some(format!("--timeout {timeout}")),
+        (_, Some(retries), _) => Some(format!("--retries {}", retries.get())),
+        (.., faults) => faults.map(|faults| faults.to_string()),
+    }
+}
+
+/// Refuses options that need retransmissions; says what to choose instead.
+fn check_retransmission(path: &PathOptions, instead: &str) -> Result<(), String> {
+    match needs_retransmission(path) {
+        None => Ok(()),
+        Some(refused) => Err(format!(
+            "{refused}: requests and answers of an RPC are sent by UC and UD queue pairs, which send nothing again; leave it out, or choose {instead}"
+        )),
+    }
 }
 
 /// Refuses atomic operations that the device lacks, inline data beyond its maximum, and members whose memory exceeds a region.

@@ -1,6 +1,7 @@
 //! Services by RPC and by one-sided operations: a sequencer and a key-value store.
 
 mod checked;
+mod datagram;
 mod due;
 mod echo;
 mod job;
@@ -28,7 +29,7 @@ pub use adverb_workload::pattern::{
 };
 pub use checked::NumberSet;
 pub use echo::{Echo, EchoBy, Reply, run_echo};
-pub use job::{Job, JobReport};
+pub use job::{Job, JobReport, needs_retransmission};
 pub use loops::{
     CLIENT_SPIN, LoopKind, LoopNodes, OneSidedLoop, RD_ATOMIC, ServerLoad, SlotLayout, WORKER_THINK,
 };

@@ -1,6 +1,5 @@
 //! The queue pairs and the memory of a member.
 
-use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, Context, MemoryRegion, QpType, QueuePair, RecvRequest, RoleId, Station, WrId,
 };
@@ -10,6 +9,7 @@ use adverb_workload::pattern::{Part, Pattern, PatternError, Transport};
 use adverb_workload::wiring::GRH;
 
 use super::{Echo, EchoBy};
+use crate::datagram::check_datagram;
 use crate::loops::RD_ATOMIC;
 use crate::rpc::RpcPart;
 
@@ -84,7 +84,11 @@ impl<C: Context> Ends<C> {
                 receives,
             }
         };
-        check_datagrams(members, echo)?;
+        if echo.transport == QpType::Ud {
+            let instead = "--transport rc or uc, or a smaller size";
+            let longest = echo.by.longest_datagram(echo.request, echo.reply);
+            check_datagram(members.station(), longest, instead)?;
+        }
         let all = ends.replying().qps.len() as u64 * u64::from(receives.each);
         (0..all).try_for_each(|number| ends.post_receive(number))?;
         Ok(ends)
@@ -167,21 +171,4 @@ fn pattern(echo: &Echo, transport: Transport) -> Pattern {
         pattern.link(RoleId(seats.cores + client), seats.core_of(client));
     }
     pattern
-}
-
-/// Refuses messages that are longer than a datagram.
-fn check_datagrams<S: Station>(members: &Members<'_, S>, echo: &Echo) -> Result<(), PatternError> {
-    let context = members.station().context();
-    let longest = match echo.by {
-        EchoBy::Send => echo.request.max(echo.reply),
-        _ => echo.reply,
-    };
-    let mtu = context.port(context.port_num())?.active_mtu.bytes();
-    if echo.transport == QpType::Ud && u64::from(longest) > mtu.get() {
-        return Err(PatternError::Refused(format!(
-            "a message of {} exceeds the path MTU of {mtu}, the maximum of a datagram; use --transport rc or uc, or a smaller size",
-            Bytes::new(longest.into())
-        )));
-    }
-    Ok(())
 }

@@ -74,6 +74,14 @@ impl EchoBy {
         matches!(self, EchoBy::Send | EchoBy::WriteSend)
     }
 
+    /// Returns the bytes of the longest datagram over UD, which carries requests only if they are SENDs.
+    pub fn longest_datagram(self, request: u32, reply: u32) -> u32 {
+        match self {
+            EchoBy::Send => request.max(reply),
+            _ => reply,
+        }
+    }
+
     /// Returns why this way cannot use a transport, or clients cannot wait like that; `None` if it can.
     pub fn refusal(self, transport: Transport, wait: Wait) -> Option<&'static str> {
         match (self, transport) {

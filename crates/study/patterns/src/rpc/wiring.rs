@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::service::answer_bytes;
 use super::slots::{Kind, Slots, request_bytes};
 use super::{RequestBy, Rpc};
+use crate::datagram::check_datagram;
 
 /// Handshake message between a core and a client.
 #[derive(Debug, Serialize, Deserialize)]
@@ -122,6 +123,7 @@ impl<C: Context> CoreEnds<C> {
         (core, number): (u32, u64),
     ) -> Result<Self, PatternError> {
         let station = members.station();
+        check_datagram(station, answer_bytes(&rpc.service), "a smaller --value")?;
         let clients: Vec<RoleId> = rpc.seats().clients_of(core).collect();
         let ports = match rpc.request_by() {
             RequestBy::Write => station.context().ports(),
