@@ -4,13 +4,15 @@ use std::slice;
 
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Launcher, Mode, Usage};
 use adverb_measure::{Backend, Measured, Recorder, asked_values, kept};
-use adverb_results::{Outcome, PairRecord, Record, Values, merged};
+use adverb_results::{Outcome, PairRecord, Record, Transport, Values, merged};
+use adverb_verbs::LinkLayer;
 use adverb_workload::pair::CellSpec;
 use anyhow::{anyhow, bail};
 
 use crate::args::{BlastArgs, MeasureArgs, PingArgs};
 use crate::busy::LoadMonitor;
 use crate::failure::Stopped;
+use crate::progress::Measuring;
 use crate::request::Shape;
 use crate::sink::{Sink, Table};
 use crate::table::ThroughputUnit;
@@ -45,6 +47,7 @@ fn run(
     request::check_places(&device, &args.on.place, Shape::Pair)?;
     let info = DeviceInfo::query(&device)?;
     let mut cells = cells(&info)?;
+    check_transports(&cells, (&device, info.port.link_layer))?;
     if args.length.run_forever {
         check_forever(&device, &cells)?;
     }
@@ -70,8 +73,11 @@ fn run(
         return forever(&cells[0], (&mut recorder, &interrupt), sink);
     }
     let measured = recorder.in_order(&cells, &interrupt, |measured| {
-        for spec in &cells {
-            let record = match measured()? {
+        for (place, spec) in cells.iter().enumerate() {
+            let shown = Measuring::point(place, cells.len(), &spec.id);
+            let ended = measured()?;
+            drop(shown);
+            let record = match ended {
                 Measured::Record(record) => record,
                 Measured::Interrupted => bail!("interrupted"),
                 Measured::NoPeer(reason) => bail!("{}: {reason}", spec.id),
@@ -88,6 +94,21 @@ fn run(
         monitor.warn();
     }
     Ok(())
+}
+
+/// Refuses UC and UD on a device that has only RC.
+fn check_transports(
+    cells: &[CellSpec],
+    (device, link): (&DeviceChoice, LinkLayer),
+) -> Result<(), Usage> {
+    let mut transports = cells.iter().map(|cell| cell.params.traffic.transport);
+    let lacks = |transport: &Transport| matches!(transport, Transport::Uc | Transport::Ud);
+    match transports.find(lacks) {
+        Some(transport) if !link.has_all_transports() => Err(Usage(format!(
+            "--transport {transport}: {device} ({link}) has only RC queue pairs; choose rc"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses --run-forever on a model or for several points.

@@ -1,4 +1,4 @@
-//! Progress of a study: a bar on a terminal, otherwise a line every 10 %.
+//! Progress: of a study a bar on a terminal, otherwise a line every 10 %; of other commands a bar on a terminal.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -91,6 +91,30 @@ impl Progress {
             "{} left",
             HumanDuration(Duration::from_secs_f64(left.round()))
         )
+    }
+}
+
+/// Shows on a terminal which point of a command is measured, until it is dropped.
+pub(crate) struct Measuring(ProgressBar);
+
+impl Measuring {
+    /// Shows point number `place`, from 0 on, of `points`.
+    pub(crate) fn point(place: usize, points: usize, what: &dyn fmt::Display) -> Self {
+        // Without a terminal, indicatif draws nothing.
+        let style = ProgressStyle::with_template("{bar:24} {pos}/{len} points  {wide_msg}");
+        let bar = ProgressBar::new(points as u64)
+            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+            .with_position(place as u64)
+            .with_message(what.to_string());
+        // As for a study, no thread draws it.
+        bar.tick();
+        Measuring(bar)
+    }
+}
+
+impl Drop for Measuring {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
     }
 }
 

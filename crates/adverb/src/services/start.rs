@@ -17,6 +17,7 @@ use super::result::Rows;
 use crate::args::{ClientArgs, DeviceArgs, Format, TargetArgs};
 use crate::busy::LoadMonitor;
 use crate::hosts;
+use crate::progress::Measuring;
 use crate::request::{Shape, check_path, check_places};
 use crate::section::with_program;
 use crate::sink::{Sink, Table};
@@ -164,13 +165,16 @@ pub(super) fn measure_each<T: Table>(
         };
         let left: Vec<&JobCell> = cells.iter().filter(|cell| !is_done(cell)).collect();
         recorder.in_order(&left, (args.repetitions, &interrupt), |measured| {
-            for cell in &left {
+            for (place, cell) in left.iter().enumerate() {
                 if let Some(router) = args.router {
                     let faults = cell.job.path().impairment;
                     let sent = router.send(faults.unwrap_or_default());
                     sent.context("the router between the ends has ended")?;
                 }
-                for record in merged(measured()?) {
+                let shown = Measuring::point(place, left.len(), &cell.id());
+                let runs = measured()?;
+                drop(shown);
+                for record in merged(runs) {
                     warn_if_short(&cell.job, &record, args);
                     records.push(record.clone());
                     sink.take(record)?;
