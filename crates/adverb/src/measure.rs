@@ -4,8 +4,7 @@ use std::slice;
 
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Launcher, Mode, Usage};
 use adverb_measure::{Backend, Measured, Recorder, asked_values, kept};
-use adverb_results::{Outcome, PairRecord, Record, Transport, Values, merged};
-use adverb_verbs::LinkLayer;
+use adverb_results::{Outcome, PairRecord, Record, Values, merged};
 use adverb_workload::pair::CellSpec;
 use anyhow::{anyhow, bail};
 
@@ -47,7 +46,6 @@ fn run(
     request::check_places(&device, &args.on.place, Shape::Pair)?;
     let info = DeviceInfo::query(&device)?;
     let mut cells = cells(&info)?;
-    check_transports(&cells, (&device, info.port.link_layer))?;
     if args.length.run_forever {
         check_forever(&device, &cells)?;
     }
@@ -94,21 +92,6 @@ fn run(
         monitor.warn();
     }
     Ok(())
-}
-
-/// Refuses UC and UD on a device that has only RC.
-fn check_transports(
-    cells: &[CellSpec],
-    (device, link): (&DeviceChoice, LinkLayer),
-) -> Result<(), Usage> {
-    let mut transports = cells.iter().map(|cell| cell.params.traffic.transport);
-    let lacks = |transport: &Transport| matches!(transport, Transport::Uc | Transport::Ud);
-    match transports.find(lacks) {
-        Some(transport) if !link.has_all_transports() => Err(Usage(format!(
-            "--transport {transport}: {device} ({link}) has only RC queue pairs; choose rc"
-        ))),
-        _ => Ok(()),
-    }
 }
 
 /// Refuses --run-forever on a model or for several points.

@@ -154,7 +154,11 @@ pub(crate) fn transport(
 }
 
 /// Refuses a cell that the device cannot run.
-fn checked(spec: CellSpec, device: &DeviceChoice, info: &DeviceInfo) -> Result<CellSpec, Usage> {
+pub(crate) fn checked(
+    spec: CellSpec,
+    device: &DeviceChoice,
+    info: &DeviceInfo,
+) -> Result<CellSpec, Usage> {
     check_path(&spec.params.path, (device, info), &[])?;
     let checked = spec.validate(&info.caps);
     let checked = checked.and_then(|()| spec.check_port(&info.port));

@@ -107,6 +107,7 @@ Examples:
   adverb model trace cx3 --op write --size 32 --inline
   adverb model trace cx3 --op read --size 64 --svg read.svg
   adverb model trace connect_ib --op fetch-add --batch 4
+  adverb model trace connect_ib --op send --transport ud --batch 16
   adverb model trace connect_ib --by write-send --transport ud --size 32
   adverb model trace --device model:connect_ib --op send --completion event
   adverb model trace --preset mine.toml --op write --size 4K --json"
@@ -141,14 +142,14 @@ pub(crate) struct TraceArgs {
     )]
     pub(crate) by: Option<EchoBy>,
 
-    /// Transport of the reply, and of the request if it can carry it: rc, uc or ud [default: rc]
+    /// Transport service: rc, uc or ud; with --by that of the reply, and of the request if it can carry it
     #[arg(
         long,
-        value_name = "HOW",
-        requires = "by",
+        value_name = "WHICH",
+        default_value = "rc",
         value_parser = word_of(&[Transport::Rc, Transport::Uc, Transport::Ud])
     )]
-    pub(crate) transport: Option<Transport>,
+    pub(crate) transport: Transport,
 
     /// Payload of a message: bytes (8) or binary multiples (1K, 4M) [default: 64; an atomic operation always
     /// has 8]

@@ -76,7 +76,6 @@ fn ways(
     left_out: &mut BTreeMap<String, String>,
 ) -> anyhow::Result<Vec<(EchoBy, Transport)>> {
     let device = device.choice();
-    let mtu = port.active_mtu.bytes();
     let bad_path = needs_retransmission(&args.clients.on.path.options()?);
     let each = |by: EchoBy| {
         let transports = match (by, args.transport) {
@@ -98,28 +97,15 @@ fn ways(
     let mut ways = Vec::new();
     for (by, transport) in all.into_iter().flat_map(each) {
         let refused = refusal(by == EchoBy::Tcp, &device).map(str::to_owned);
-        let is_unreliable = matches!(transport, Transport::Uc | Transport::Ud);
-        let of_way = || {
-            let why = by.refusal(queue_pair(transport), args.completion)?;
-            Some(why.to_owned())
-        };
-        let of_device = || {
-            let lacks = is_unreliable && !port.link_layer.has_all_transports();
-            lacks.then(|| "the device has only RC queue pairs".to_owned())
-        };
-        let of_datagram = || {
-            let [request, reply] = [args.request, args.reply].map(|size| size.get() as u32);
-            let longest = Bytes::new(by.longest_datagram(request, reply).into());
-            let is_long = transport == Transport::Ud && longest > mtu;
-            is_long.then(|| format!("a message of {longest} exceeds the path MTU of {mtu}"))
-        };
+        let messages = [args.request, args.reply];
+        let of_way = || why_not((by, transport), args.completion, (messages, port));
         let of_path = || {
             let option = bad_path.as_ref()?;
-            let is_out = is_unreliable && args.transport.is_none();
+            let is_out = !transport.is_reliable() && args.transport.is_none();
             is_out.then(|| format!("{option}: UC and UD send nothing again"))
         };
-        let why = refused.clone().or_else(of_way).or_else(of_device);
-        match why.or_else(of_datagram).or_else(of_path) {
+        let why = refused.clone().or_else(of_way);
+        match why.or_else(of_path) {
             None => ways.push((by, transport)),
             Some(why) => {
                 let completion = match args.completion {
@@ -136,6 +122,25 @@ fn ways(
         }
     }
     Ok(ways)
+}
+
+/// Returns why requests and replies of these sizes cannot be sent that way over a port; `None` if they can.
+pub(crate) fn why_not(
+    (by, transport): (EchoBy, Transport),
+    completion: Completion,
+    (messages, port): ([Bytes; 2], &PortCaps),
+) -> Option<String> {
+    if let Some(why) = by.refusal(queue_pair(transport), completion) {
+        return Some(why.to_owned());
+    }
+    if !transport.is_reliable() && !port.link_layer.has_all_transports() {
+        return Some("the device has only RC queue pairs".to_owned());
+    }
+    let [request, reply] = messages.map(|size| u32::try_from(size.get()).unwrap_or(u32::MAX));
+    let longest = Bytes::new(by.longest_datagram(request, reply).into());
+    let mtu = port.active_mtu.bytes();
+    let is_long = transport == Transport::Ud && longest > mtu;
+    is_long.then(|| format!("a message of {longest} exceeds the path MTU of {mtu}"))
 }
 
 pub(crate) fn queue_pair(transport: Transport) -> QpType {

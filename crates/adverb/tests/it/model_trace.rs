@@ -28,6 +28,7 @@ fn the_steps_add_up_to_what_ping_reports() {
         ("mt26428_qdr", "--op write-read --size 512"),
         ("cx5", "--op send --size 1M"),
         ("ammasso_gige", "--op write --size 1000"),
+        ("connect_ib", "--op send --transport ud --size 32 --inline"),
     ] {
         let traced = trace(&format!("{device} {line}"));
         let mut sum = 0.0;
@@ -100,11 +101,29 @@ fn a_list_has_one_doorbell_and_its_wqes_are_read_at_once() {
         (1, 1)
     );
     assert_eq!(count(8, "DMA read of WQE: 512 B"), 1);
+    let datagrams = trace("connect_ib --op send --transport ud --inline --size 32 --batch 4");
+    let steps = datagrams["legs"][0]["steps"].as_array().unwrap().iter();
+    let is_placed = |step: &&Value| step["what"] == "DMA write of payload, 32 B";
+    assert!(steps.filter(is_placed).count() >= 3, "{datagrams}");
+    assert_eq!(datagrams["transport"], "ud");
     let place = Place::new();
     let refused = place.run("model trace cx3 --op write-read --batch 2");
     assert_snapshot!(refused.refused(2), @"error: --batch is for one kind of request: write-read has two");
     let refused = place.run("model trace cx3 --by read --transport ud");
-    assert_snapshot!(refused.refused(2), @"error: --by read over UD: only RC has READ");
+    assert_snapshot!(refused.refused(2), @"error: --by read over ud: only RC has READ");
+    let refused = place.run("model trace cx3 --by send --transport ud --size 5K");
+    assert_snapshot!(refused.refused(2), @"error: --by send over ud: a message of 5 KiB exceeds the path MTU of 4 KiB");
+    let refused = place.run("model trace cx3 --op cas --transport ud --batch 2");
+    assert_snapshot!(refused.refused(2), @"error: blast cas has no transport ud: only reliable transports have RDMA READ and atomics; choose rc");
+    let refused = place.run("model trace cx3 --op read --batch 2 --inline");
+    assert_snapshot!(refused.refused(2), @"error: RDMA READ cannot be inline: its request carries no payload; leave inline out");
+}
+
+/// Its rounds are longer than a short run.
+#[test]
+fn a_long_reply_has_a_whole_round() {
+    let long = trace("cx --by read --size 1M");
+    assert!(long["round_ns"].as_f64().unwrap() > 5e5, "{long}");
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn counts_and_times() {
 
 #[test]
 fn signaling() {
-    assert_snapshot!(usage("blast --op write --transport uc --device model:ammasso_gige"), @"error: --transport uc: model:ammasso_gige (iWARP) has only RC queue pairs; choose rc");
+    assert_snapshot!(usage("blast --op write --transport uc --device model:ammasso_gige"), @"error: blast write has no transport uc: the device has only RC queue pairs; choose rc");
     assert_snapshot!(usage("blast --op write --buffers 4 --signal every=5"), @"error: signal every=5 with 4 buffers would stall: without a completion within 4 messages no buffer is ever free; choose 1 to 4");
     assert_snapshot!(usage("blast --op write --signal every=0"), @"error: --signal: invalid signaling 'every=0': expected all, periodic, write-unsignaled, or every=N with N from 1");
     assert_snapshot!(usage("blast --op write --signal never"), @"error: --signal: invalid signaling 'never': expected all, periodic, write-unsignaled, or every=N with N from 1");

@@ -300,7 +300,7 @@ impl Program for Job {
     }
 }
 
-/// Returns the option of a path that UC and UD queue pairs cannot do with, because they send nothing again.
+/// Returns the option of a path that UC and UD queue pairs do not support, because they send nothing again.
 pub fn needs_retransmission(path: &PathOptions) -> Option<String> {
     let faults = path.impairment.filter(|faults| !faults.is_none());
     match (path.ack_timeout, path.retries, faults) {

@@ -15,18 +15,20 @@ use adverb_units::{Bytes, Span, Time};
 use adverb_verbs::{PathOptions, QpType};
 use adverb_workload::Program;
 use adverb_workload::pair::CellSpec;
-use adverb_workload::pattern::{Limits, Load, Outbound, Pattern, Posting, Refill, Schedule};
+use adverb_workload::pattern::{Inbound, Limits, Load, Pattern, Posting, Refill, Schedule};
 use serde_json::{Value, json};
 
 use journey::{CLIENT, Journey, Leg, Piece, SERVER};
 
-/// Memory of a member of a list's program: it has room for each request of a list.
+/// Memory of a server that requests of a list access.
 const MEMORY: u64 = 2 << 20;
-/// When the programs of lists and replies are traced.
-const SCHEDULE: Schedule = Schedule {
-    warm_up: Span::from_us(100),
-    measured: Span::from_us(200),
-};
+/// For how long the programs of lists and replies are traced: for longer as long as no whole round is among the steps.
+const LENGTHS: [Span; 4] = [
+    Span::from_us(200),
+    Span::from_ms(2),
+    Span::from_ms(20),
+    Span::from_ms(200),
+];
 
 /// What is traced.
 #[derive(Clone, Debug)]
@@ -34,7 +36,7 @@ pub enum Traced {
     /// A message of a ping, there and back.
     Ping(CellSpec),
     /// Requests that are posted as a list, with one doorbell; the next list follows when all have completed.
-    List(Load, Completion),
+    List(Load, QpType, Completion),
     /// A request of a client to a server's core, and the reply.
     Rpc(Echo),
 }
@@ -42,7 +44,7 @@ pub enum Traced {
 impl Traced {
     /// Returns a list of `requests` with `size` bytes of payload each.
     pub fn list(
-        op: Opcode,
+        (op, transport): (Opcode, QpType),
         (size, inline): (u32, bool),
         requests: u32,
         completion: Completion,
@@ -58,7 +60,7 @@ impl Traced {
             },
             ..Load::new(op, size)
         };
-        Traced::List(load, completion)
+        Traced::List(load, transport, completion)
     }
 
     /// Returns a request and a reply of `size` bytes each. The reply uses `transport`, and so does the request if `transport`
@@ -78,24 +80,32 @@ impl Traced {
         })
     }
 
-    /// Returns the program to run. Its host 0 is the server's for a request with a reply, otherwise the client's.
-    pub fn job(&self) -> Job {
+    /// Returns the program to run, for this long if it has no length of its own. Its host 0 is the client's for a ping,
+    /// otherwise the server's.
+    fn job(&self, measured: Span) -> Job {
+        let schedule = Schedule {
+            warm_up: measured / 2,
+            measured,
+        };
         match self {
             Traced::Ping(spec) => Job::Pair(spec.clone()),
-            Traced::List(load, completion) => {
-                let shape = Outbound {
-                    cores: 1,
-                    qps: 1,
+            Traced::List(load, transport, completion) => {
+                let shape = Inbound {
+                    threads: 1,
                     peers: 1,
+                    qps: 1,
+                    window: None,
+                    receivers: u32::from(load.op.consumes_receive()),
+                    depth: 2 * load.limits.per_qp,
                     memory: MEMORY,
                 };
                 let pattern = Pattern {
                     wait: *completion,
-                    ..Pattern::outbound(QpType::Rc, load, shape)
+                    ..Pattern::inbound(*transport, load, &shape)
                 };
-                Job::Pattern(pattern, SCHEDULE)
+                Job::Pattern(pattern, schedule)
             }
-            Traced::Rpc(echo) => Job::Echo(*echo, SCHEDULE),
+            Traced::Rpc(echo) => Job::Echo(*echo, schedule),
         }
     }
 
@@ -103,25 +113,35 @@ impl Traced {
     fn posts(&self) -> u32 {
         match self {
             Traced::Ping(spec) if spec.params.op == Opcode::WriteRead => 2,
-            Traced::List(load, _) => load.limits.per_qp,
+            Traced::List(load, ..) => load.limits.per_qp,
             Traced::Ping(_) | Traced::Rpc(_) => 1,
         }
     }
 
     /// Such as `send of 64 B on model:cx3: inline, completions by poll`.
     fn title(&self, device: &str) -> String {
-        let of_requests = |op, size, inline, completion| {
+        let of_requests = |op, size, transport: String, inline, completion| {
             let inline = if inline { "inline" } else { "not inline" };
-            format!("{op} of {size} on {device}: {inline}, completions by {completion}")
+            let transport = transport.to_uppercase();
+            format!(
+                "{op} of {size} over {transport} on {device}: {inline}, completions by {completion}"
+            )
         };
         match self {
             Traced::Ping(spec) => {
                 let p = &spec.params;
-                of_requests(p.op, p.size, p.inline, p.completion)
+                let transport = p.traffic.transport.to_string();
+                of_requests(p.op, p.size, transport, p.inline, p.completion)
             }
-            Traced::List(load, completion) => {
+            Traced::List(load, transport, completion) => {
                 let size = Bytes::new(load.size.into());
-                let each = of_requests(load.op, size, load.inline, *completion);
+                let each = of_requests(
+                    load.op,
+                    size,
+                    transport.to_string(),
+                    load.inline,
+                    *completion,
+                );
                 format!("a list of {}, {each}", self.posts())
             }
             Traced::Rpc(echo) => format!(
@@ -139,15 +159,16 @@ impl Traced {
             Traced::Ping(spec) => {
                 let p = &spec.params;
                 json!({
-                    "op": p.op, "size_bytes": p.size.get(), "inline": p.inline, "completion": p.completion,
+                    "op": p.op, "transport": p.traffic.transport, "size_bytes": p.size.get(), "inline": p.inline,
+                    "completion": p.completion,
                 })
             }
-            Traced::List(load, completion) => json!({
-                "op": load.op, "size_bytes": load.size, "inline": load.inline, "completion": completion,
+            Traced::List(load, transport, completion) => json!({
+                "op": load.op, "transport": lower(*transport), "size_bytes": load.size, "inline": load.inline, "completion": completion,
                 "batch": self.posts(),
             }),
             Traced::Rpc(echo) => json!({
-                "by": echo.by.word(), "transport": echo.transport.to_string().to_lowercase(),
+                "by": echo.by.word(), "transport": lower(echo.transport),
                 "request_bytes": echo.request, "reply_bytes": echo.reply, "completion": echo.wait,
             }),
         }
@@ -186,17 +207,34 @@ impl Trace {
     /// If the program failed or was interrupted.
     pub fn of(
         hardware: &Hardware,
-        traced: Traced,
+        traced: &Traced,
         is_over: &dyn Fn() -> bool,
     ) -> Result<Self, TraceError> {
+        for length in LENGTHS {
+            if let Some(trace) = Self::within(length, hardware, traced, is_over)? {
+                return Ok(trace);
+            }
+        }
+        let what = traced.title(&hardware.reference().to_string());
+        let reason = "no complete round was recorded".to_owned();
+        Err(TraceError::Failed { what, reason })
+    }
+
+    /// Runs a program for this long; returns `None` if its steps contain no whole round.
+    fn within(
+        length: Span,
+        hardware: &Hardware,
+        traced: &Traced,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Option<Self>, TraceError> {
         let device = hardware.reference().to_string();
-        let failed = |reason: &str| TraceError::Failed {
+        let failed = |reason: String| TraceError::Failed {
             what: traced.title(&device),
-            reason: reason.to_owned(),
+            reason,
         };
         let mut cluster = hardware.cluster(2);
         cluster.trace();
-        let job = traced.job();
+        let job = traced.job(length);
         let machines = match job.home() {
             0 => [CLIENT, SERVER],
             _ => [SERVER, CLIENT],
@@ -207,23 +245,23 @@ impl Trace {
         };
         let run = run_in_virtual_time(&mut cluster, &machines, &job, limits, is_over);
         let reports = run.ok_or(TraceError::Interrupted)?.reports();
-        let reports = reports.map_err(|failure| failed(&failure.reason))?;
-        let reported_ns = match (&traced, &reports[0]) {
+        let reports = reports.map_err(|failure| failed(failure.reason))?;
+        let reported_ns = match (traced, &reports[0]) {
             (Traced::Ping(_), JobReport::Pair(Some(result))) => result.metrics.one_way_ns.mean,
             (Traced::Rpc(_), _) => {
                 let outcome = job.outcome(&reports);
-                let outcome = outcome.map_err(|error| failed(&error.to_string()))?;
+                let outcome = outcome.map_err(|error| failed(error.to_string()))?;
                 outcome.metrics["latency_ns"]["mean"].as_f64()
             }
             _ => None,
         };
         let journey = Journey::of(&cluster.steps(), traced.posts() as usize);
-        Ok(Trace {
-            journey: journey.ok_or_else(|| failed("no complete round was recorded"))?,
+        Ok(journey.map(|journey| Trace {
             device,
-            traced,
+            traced: traced.clone(),
+            journey,
             reported_ns,
-        })
+        }))
     }
 
     /// Formats the steps as a table and as lanes, for a terminal with this many columns.
@@ -330,6 +368,10 @@ fn color(component: Component) -> u8 {
         Component::Nic => 2,
         Component::Wire => 4,
     }
+}
+
+fn lower(transport: QpType) -> String {
+    transport.to_string().to_lowercase()
 }
 
 fn since(from: Time, at: Time) -> f64 {

@@ -262,7 +262,8 @@ impl Pattern {
                 depth: shape.depth,
                 size: load.payload() + GRH,
             };
-            let add = |_| pattern.add(0, part.clone(), shape.memory);
+            let memory = shape.memory.max(receive_memory(&part));
+            let add = |_| pattern.add(0, part.clone(), memory);
             (0..shape.receivers).map(add).collect()
         } else {
             vec![pattern.add(0, Part::Serve, shape.memory)]

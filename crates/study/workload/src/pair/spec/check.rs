@@ -24,11 +24,15 @@ pub fn check_atomics(op: Opcode, caps: &DeviceCaps) -> Result<(), SpecError> {
 }
 
 impl CellSpec {
-    /// Checks that `port` supports the options of the path.
+    /// Checks that `port` supports the transport and the options of the path.
     ///
     /// # Errors
-    /// The first option that it does not support.
+    /// The first of them that it does not support.
     pub fn check_port(&self, port: &PortCaps) -> Result<(), SpecError> {
+        let transport = self.params.traffic.transport;
+        if !transport.is_reliable() && !port.link_layer.has_all_transports() {
+            return Err(self.no_transport("the device has only RC queue pairs; choose rc"));
+        }
         self.params.path.check(port)?;
         self.check_datagram(self.params.path.path_mtu.unwrap_or(port.active_mtu))
     }
@@ -47,9 +51,9 @@ impl CellSpec {
 
     /// Refuses features that an unreliable transport lacks.
     fn check_transport(&self) -> Result<(), SpecError> {
-        let (p, program) = (&self.params, self.program);
-        let (op, transport) = (p.op, p.traffic.transport);
-        let why = match (op, transport) {
+        let p = &self.params;
+        let op = p.op;
+        let why = match (op, p.traffic.transport) {
             (_, Transport::Rc | Transport::Tcp) => return Ok(()),
             _ if p.path.ack_timeout.is_some() || p.path.retries.is_some() => {
                 "it does not acknowledge or retransmit; leave --timeout and --retries out"
@@ -68,12 +72,16 @@ impl CellSpec {
             }
             _ => return Ok(()),
         };
-        Err(SpecError::Transport {
-            program,
-            op,
-            transport,
+        Err(self.no_transport(why))
+    }
+
+    fn no_transport(&self, why: &'static str) -> SpecError {
+        SpecError::Transport {
+            program: self.program,
+            op: self.params.op,
+            transport: self.params.traffic.transport,
             why,
-        })
+        }
     }
 
     /// Checks that the program can run on a device with these limits.
