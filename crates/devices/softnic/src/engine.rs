@@ -6,10 +6,8 @@
 //! not compete with a polling thread: if a thread has driven the port since the last tick, the engine sleeps
 //! again and ignores the socket.
 //!
-//! So a program that waits for a message in memory, and polls only for its own completions, waits for the next tick. An
-//! engine that stays at the socket until other threads have received the packets before it 32 times in a row
-//! serves such a program at once, but makes a ping over UDP between pinned processes ten times slower: the engine wakes on the
-//! polling thread's core and takes the packets first.
+//! A program may wait for a message in memory, and poll only for its own completions (`ib_write_lat`). If the last poll found
+//! something and no other follows soon, the engine stays at the socket for some time, although threads drive the port.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,7 +15,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::set_current_timer_slack;
@@ -36,6 +34,15 @@ const TICK: Timespec = ticks(1);
 /// thread off its core, if they share one: on an emulated processor a tenth of its time if the engine looked
 /// each tick.
 const POLLED_TICK: Timespec = ticks(4);
+/// When it looks again whether a thread polls whose last poll found something.
+const SOON: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000,
+};
+/// For how long it then stays at the socket if none has polled.
+const STAY: Duration = Duration::from_millis(1);
+/// Looks in a row that end this early by finding that the last poll found nothing: its thread polls on.
+const PATIENCE: u32 = 8;
 /// Interval at which it checks the UDP port while a thread sleeps on the port's socket.
 const LONG_TICK: Timespec = ticks(10);
 /// Interval at which it checks armed limits of shared receive queues.
@@ -78,6 +85,8 @@ impl Engine {
                     idle_ticks: 0,
                     drives_seen: 0,
                     driving: Driving::Turns(0),
+                    is_second_look: false,
+                    stay: None,
                 }
                 .run();
             })?;
@@ -122,6 +131,37 @@ struct Loop {
     drives_seen: u64,
     /// How the UDP port was driven at this thread's last look.
     driving: Driving,
+    /// Whether this look is the second one within [`SOON`].
+    is_second_look: bool,
+    stay: Option<Stay>,
+}
+
+/// A stay at the socket although other threads drive the port.
+#[derive(Clone, Copy, Debug)]
+struct Stay {
+    until: Instant,
+    /// Further looks in a row that end it.
+    patience: u32,
+}
+
+impl Stay {
+    fn begin() -> Self {
+        Stay {
+            until: Instant::now() + STAY,
+            patience: PATIENCE,
+        }
+    }
+
+    /// Returns the rest after a look.
+    fn after(self, has_found: bool) -> Option<Self> {
+        let patience = if has_found {
+            PATIENCE
+        } else {
+            self.patience - 1
+        };
+        let lasts = patience > 0 && Instant::now() < self.until;
+        lasts.then_some(Stay { patience, ..self })
+    }
 }
 
 /// What the engine does about the UDP port during a sleep.
@@ -188,11 +228,24 @@ impl Loop {
             self.driving = driving;
             return Watch::leave(udp, LONG_TICK);
         }
+        let was_second_look = std::mem::take(&mut self.is_second_look);
         if driving != self.driving {
             self.driving = driving;
-            return Watch::leave(udp, POLLED_TICK);
+            let has_found = udp.has_found();
+            self.stay = self.stay.and_then(|stay| stay.after(has_found));
+            if self.stay.is_none() {
+                self.is_second_look = has_found && !was_second_look;
+                let tick = if self.is_second_look {
+                    SOON
+                } else {
+                    POLLED_TICK
+                };
+                return Watch::leave(udp, tick);
+            }
+        } else if was_second_look {
+            self.stay = Some(Stay::begin());
         }
-        if udp.turn(&*self.port).is_none() {
+        if udp.turn(&*self.port).is_none() && self.stay.is_none() {
             // Another thread has been driving it for longer than a tick.
             return Watch::leave(udp, TICK);
         }

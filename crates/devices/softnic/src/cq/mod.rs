@@ -28,7 +28,7 @@ use crate::shm::send_ring::SendRing;
 use crate::shm::sync::compiler_fence;
 use crate::shm::sync::lock;
 use crate::srq::SrqInner;
-use crate::udp::Progress;
+use crate::udp::{Progress, Udp};
 
 mod state;
 
@@ -334,9 +334,12 @@ impl CompletionQueue for SoftCq {
             taken = cq.take_over_udp(into)?;
             cost = idle::POLLS_PER_UDP_POLL;
         }
-        match taken {
-            0 => idle::note_misses(cost),
-            _ => idle::note_progress(),
+        if taken == 0 {
+            idle::note_misses(cost);
+        } else {
+            idle::note_progress();
+            let udp = cq.port.udp.iter().filter(|udp| udp.is_used());
+            udp.for_each(Udp::found);
         }
         Ok(taken)
     }

@@ -45,7 +45,7 @@ mod tx_batch;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -101,8 +101,11 @@ pub(crate) struct Udp {
     driver: Mutex<Driver>,
     /// Number of connected queue pairs; at 0 there is nothing to drive.
     links: AtomicUsize,
-    /// Number of turns by threads other than the engine, which drives only while these take none.
+    /// Number of turns by threads other than the engine, which drives only while these take none, and of polls that
+    /// found something.
     turns: AtomicU64,
+    /// Whether the last poll found something: its thread may now wait for something else, such as a change of memory.
+    has_found: AtomicBool,
     /// When the engine looks at the timers next, in picoseconds of the driver's clock; 0: soon. Values other than 0
     /// are written under the driver's lock.
     engine_until: AtomicU64,
@@ -144,6 +147,7 @@ impl Udp {
             driver: Mutex::new(driver),
             links: AtomicUsize::new(0),
             turns: AtomicU64::new(0),
+            has_found: AtomicBool::new(false),
             engine_until: AtomicU64::new(0),
             sleepers: AtomicUsize::new(0),
         }
@@ -434,15 +438,32 @@ impl Udp {
     /// Takes a turn. `None` if another thread is taking one.
     #[inline]
     pub(crate) fn drive(&self, host: &dyn Host) -> Option<Progress> {
-        // A racy increment: losing one update is harmless.
-        let turns = self.turns.load(Ordering::Relaxed);
-        self.turns.store(turns.wrapping_add(1), Ordering::Relaxed);
+        self.count_turn(false);
         // The engine does not serve the socket while a thread sleeps on it.
         let by = match self.sleepers.load(Ordering::SeqCst) {
             0 => Caller::Poller,
             _ => Caller::Other,
         };
         self.try_turn(host, by)
+    }
+
+    /// A poll has found something.
+    #[inline]
+    pub(crate) fn found(&self) {
+        self.count_turn(true);
+    }
+
+    #[inline]
+    fn count_turn(&self, has_found: bool) {
+        // A racy increment: losing one update is harmless.
+        let turns = self.turns.load(Ordering::Relaxed);
+        self.turns.store(turns.wrapping_add(1), Ordering::Relaxed);
+        self.has_found.store(has_found, Ordering::Relaxed);
+    }
+
+    /// Whether the last poll found something.
+    pub(crate) fn has_found(&self) -> bool {
+        self.has_found.load(Ordering::Relaxed)
     }
 
     /// Takes a turn on the engine's thread. `None` if another thread is taking one.
