@@ -142,7 +142,7 @@ pub(crate) struct TraceArgs {
     )]
     pub(crate) by: Option<EchoBy>,
 
-    /// Transport service: rc, uc or ud; with --by that of the reply, and of the request if it can carry it
+    /// Transport service: rc, uc or ud; with --by for the reply, and for the request if it can carry it
     #[arg(
         long,
         value_name = "WHICH",

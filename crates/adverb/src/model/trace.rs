@@ -53,7 +53,7 @@ fn preset(args: &TraceArgs) -> Result<PresetChoice, Usage> {
     }
 }
 
-/// Returns a message of a ping, or a list of requests; both are refused as those of `adverb ping` and `adverb blast` are.
+/// Returns a message of a ping, or a list of requests. It is refused if `adverb ping` or `adverb blast` refuses it.
 fn of_operation(
     args: &TraceArgs,
     op: Opcode,
@@ -77,9 +77,9 @@ fn of_operation(
     }
     request.buffers = args.batch;
     request.post = Posting::List;
-    let cell = checked(CellSpec::blast(request), device.0, device.1)?;
+    checked(CellSpec::blast(request), device.0, device.1)?;
     let payload = (bytes(size), args.inline);
-    let transport = queue_pair(cell.params.traffic.transport);
+    let transport = queue_pair(args.transport);
     Ok(Traced::list(
         (op, transport),
         payload,
