@@ -16,10 +16,9 @@ use super::value::{count, word_of};
 /// Simulated hardware: list, inspect, trace, validate and calibrate presets
 ///
 /// The model runs the same programs as real devices, in virtual time, on simulated
-/// hosts, PCIe, NICs and links, whose parameters are in presets. With
-/// `--device model:PRESET`, `study`, `ping`, `blast`, `closed-loop`, `sequencer`
-/// and `kv` run on one. Equal commands give equal figures, on any machine, to the
-/// last bit.
+/// hosts, PCIe, NICs and links, whose parameters are in presets. Each command that
+/// measures runs on one with `--device model:PRESET`. Equal commands give equal
+/// figures, on any machine, to the last bit.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,

@@ -185,6 +185,7 @@ fn a_wrong_preset_file_is_refused_with_name_value_and_line() {
     assert_snapshot!(refused(preset("gbps = { value = -1, source = \"x\" }")), @"error: mine.toml:4: link.gbps = -1 is impossible: 0.01 to 10000");
     let base = "name = \"mine\"\nextends = \"cx33\"\n".to_owned();
     assert_snapshot!(refused(base), @"error: mine.toml:2: extends = 'cx33', but there is no such preset; did you mean cx3?");
+    assert_snapshot!(refused(preset("mtu_bytes = { value = 4096, source = \"x\" }\nbuffer_bytes = { value = 2048, source = \"x\" }")), @"error: mine.toml: link.mtu_bytes = 4096 exceeds link.buffer_bytes = 2048, but a packet is sent when there are credits for all of it");
     let run = place.run("ping --op send --preset nowhere.toml");
     let line = run.refused(1);
     assert!(

@@ -28,6 +28,14 @@ pub enum PresetError {
         /// The parameter.
         name: &'static str,
     },
+    /// Parameters contradict each other.
+    #[error("{file}: {problem}")]
+    Contradiction {
+        /// The file.
+        file: String,
+        /// Which parameters, with their values and the reason.
+        problem: String,
+    },
 }
 
 /// What is wrong with an entry of a preset file.

@@ -11,6 +11,7 @@
 //! switches = { value = 2, source = "our rack" }
 //! ```
 
+mod contradiction;
 mod error;
 pub(crate) mod kind;
 mod reader;
@@ -96,7 +97,8 @@ impl Preset {
     /// Reads a preset from `text`. Errors name `file`.
     ///
     /// # Errors
-    /// If the text is not TOML, extends an unknown preset, or has an unknown or impossible parameter.
+    /// If the text is not TOML, extends an unknown preset, has an unknown or impossible parameter, or parameters that
+    /// contradict each other.
     pub fn parse(file: &str, text: &str) -> Result<Self, PresetError> {
         let reader = Reader { file, text };
         let document = ImDocument::parse(text).map_err(|error| {
@@ -126,7 +128,18 @@ impl Preset {
                 file: file.into(),
                 name: missing.path,
             }),
-            None => Ok(preset),
+            None => preset.consistent(file),
+        }
+    }
+
+    /// Returns the preset, unless parameters contradict each other. Errors name `file`.
+    fn consistent(self, file: &str) -> Result<Self, PresetError> {
+        match contradiction::find(&self.params) {
+            None => Ok(self),
+            Some(problem) => Err(PresetError::Contradiction {
+                file: file.into(),
+                problem,
+            }),
         }
     }
 
@@ -150,24 +163,18 @@ impl Preset {
         self.sources.get(path).map(String::as_str)
     }
 
-    fn set(&mut self, path: &str, value: f64, source: &str) -> Result<(), PresetError> {
-        let reader = Reader {
-            file: "override",
-            text: "",
-        };
-        let found = reader.field(path, None)?;
-        reader.assign(self, found, value, source, None)
-    }
-
     /// Returns the preset with the given parameters changed.
     ///
     /// # Errors
-    /// If there is no such parameter, or a value is impossible.
+    /// If there is no such parameter, or a value is impossible or contradicts others.
     pub fn with(mut self, overrides: &[(&str, f64)]) -> Result<Self, PresetError> {
+        let file = "override";
+        let reader = Reader { file, text: "" };
         for (path, value) in overrides {
-            self.set(path, *value, "override")?;
+            let found = reader.field(path, None)?;
+            reader.assign(&mut self, found, *value, file, None)?;
         }
-        Ok(self)
+        self.consistent(file)
     }
 }
 
@@ -242,6 +249,10 @@ mod tests {
         );
         assert!(refusal("name = ").starts_with("mine.toml:1: "));
         assert!(refusal("name = \"x\"").ends_with("extend a preset that has it"));
+        assert_eq!(
+            refusal("extends = \"cx3\"\n[memory]\nddio_ways = { value = 21, source = \"x\" }"),
+            "mine.toml: memory.ddio_ways = 21 exceeds memory.llc_ways = 20, but they are ways of that cache"
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use adverb_sim::Seed;
 
-use super::Preset;
+use super::{Preset, contradiction};
 use crate::params::{Field, Numbers};
 
 /// How the source of an estimate begins. Other values are published, or fitted to published figures.
@@ -24,6 +24,7 @@ impl Preset {
     /// The samples are a Latin hypercube (McKay, Beckman and Conover, 1979): the range of each factor is divided into `of`
     /// parts of equal ratio, each sample has a factor in another part, and the orders of the parts are random and
     /// independent. The same number gives the same preset. Lanes stay as they are: the number is known of each card.
+    /// A value that would exceed another one which limits it is lowered to that.
     #[must_use]
     pub fn sample(&self, number: u32, of: u32) -> Self {
         let mut sample = self.clone();
@@ -50,6 +51,7 @@ impl Preset {
             };
             (field.set)(&mut sample.params, value.clamp(field.min, field.max));
         }
+        contradiction::remove(&mut sample.params);
         sample
     }
 }
