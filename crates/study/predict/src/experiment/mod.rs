@@ -87,7 +87,16 @@ fn check(experiment: &Experiment) -> Result<(), Refusal> {
         });
     }
     let p = &experiment.parameters;
+    let threads = p.parties.cores.max(p.parties.peer_threads);
     let lacks = [
+        (
+            threads.is_some_and(|threads| threads > 4096),
+            "more than 4096 threads",
+        ),
+        (
+            p.parties.peers.is_some_and(|peers| peers > 1024),
+            "more than 1024 peers",
+        ),
         (
             p.operation.inline_recv == Some(true) && experiment.program != Program::BlastInbound,
             "inline receive",
