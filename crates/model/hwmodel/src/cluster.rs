@@ -208,6 +208,7 @@ impl Cluster {
             fabric.mail.push(Mailbox {
                 messages: Vec::new(),
                 condition: events.condition(format!("a message out of band for {name}")),
+                awaits: None,
                 ended: false,
             });
             let machine = &fabric.machines[machine];
@@ -229,9 +230,11 @@ impl Cluster {
                 role.sync();
                 role.with(|fabric, events| {
                     fabric.mail[id.0 as usize].ended = true;
-                    for mailbox in &fabric.mail {
-                        events.signal(mailbox.condition);
-                    }
+                    let waiting = fabric
+                        .mail
+                        .iter()
+                        .filter(|mailbox| mailbox.awaits == Some(id.0));
+                    waiting.for_each(|mailbox| events.signal(mailbox.condition));
                 });
                 result
             })

@@ -521,9 +521,11 @@ impl Station for ModelStation<'_> {
             let now = self.role.now();
             let mine = self.id.0 as usize;
             let (message, ended, condition) = self.role.with(|fabric, _| {
-                let condition = fabric.mail[mine].condition;
                 let ended = fabric.mail.get(from.0 as usize).map(|other| other.ended);
-                let messages = &mut fabric.mail[mine].messages;
+                let mailbox = &mut fabric.mail[mine];
+                mailbox.awaits = Some(from.0);
+                let condition = mailbox.condition;
+                let messages = &mut mailbox.messages;
                 let place = messages.iter().position(|l| l.from == from.0);
                 let message = place.map(|place| match messages[place].at {
                     at if at <= now => Ok(messages.remove(place).text),

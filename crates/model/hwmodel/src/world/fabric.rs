@@ -105,6 +105,8 @@ pub(crate) struct Fabric {
 pub(crate) struct Mailbox {
     pub(crate) messages: Vec<OutOfBandMessage>,
     pub(crate) condition: Condition,
+    /// Whose message the role waits for, or waited for last: if that role ends, it waits in vain.
+    pub(crate) awaits: Option<u32>,
     pub(crate) ended: bool,
 }
 
