@@ -31,7 +31,7 @@ pub(super) fn check_cores(cores: u32, clients: u32) -> anyhow::Result<()> {
         return Ok(());
     }
     Err(Usage(format!(
-        "{cores} server cores for {clients} clients: a client is served by one core; choose 1 to {clients}"
+        "--cores {cores} exceeds --clients {clients}: a client is served by one core"
     ))
     .into())
 }

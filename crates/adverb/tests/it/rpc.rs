@@ -194,7 +194,7 @@ fn what_cannot_be_measured_is_refused() {
     assert_snapshot!(usage("--request 4"), @"error: --request 4 B: expected 8 B to 1 MiB");
     assert_snapshot!(usage("--reply 2M"), @"error: --reply 2 MiB: expected 8 B to 1 MiB");
     assert_snapshot!(usage("--think 1us --rate 1k"), @"error: --think cannot be used with --rate: leave out one of them");
-    assert_snapshot!(usage("--cores 3 --clients 2"), @"error: 3 server cores for 2 clients: a client is served by one core; choose 1 to 2");
+    assert_snapshot!(usage("--cores 3 --clients 2"), @"error: --cores 3 exceeds --clients 2: a client is served by one core");
     assert_snapshot!(usage("--completion hybrid"), @"error: --completion: invalid completion 'hybrid': expected poll, event, or hybrid:TIME with a time up to 5.00 ms, such as hybrid:20us");
     assert_snapshot!(usage("--duration 0"), @"error: --duration 0: nothing can be measured in no time");
     assert_snapshot!(usage("--by send --transport uc --device soft@127.0.0.1 --loss 1%"), @"error: loss 1 % (seed 1): requests and answers of an RPC are sent by UC and UD queue pairs, which send nothing again; leave it out, or choose --transport rc");

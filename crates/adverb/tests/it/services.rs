@@ -247,7 +247,7 @@ fn invalid_options_are_refused_in_one_line() {
     assert_snapshot!(refused("sequencer --pcie-counters"), @"error: --pcie-counters: soft has no PCIe device; name an RDMA device, verbs:NAME");
     assert_snapshot!(refused("sequencer --pcie-counters --device model:cx3"), @"error: --pcie-counters: a model counts cache lines over PCIe without it (pcie_lines_per_request in --json); leave it out");
     assert_snapshot!(refused("sequencer --by tcp"), @"error: --by tcp: an RDMA device has no sockets; name --device tcp");
-    assert_snapshot!(refused("sequencer --cores 3"), @"error: 3 server cores for 2 clients: a client is served by one core; choose 1 to 2");
+    assert_snapshot!(refused("sequencer --cores 3"), @"error: --cores 3 exceeds --clients 2: a client is served by one core");
     assert_snapshot!(refused("sequencer --by atomics --rate 5"), @"error: --rate is for --by rpc: here the server's CPU does nothing");
     assert_snapshot!(refused("sequencer --rate soon"), @"error: --rate: invalid rate 'soon': expected a number per second, such as 5000, 100k or 2M");
     assert_snapshot!(refused("sequencer --clients 0"), @"error: --clients: invalid count '0': expected a whole number from 1 to 4096");
@@ -264,7 +264,7 @@ fn invalid_options_are_refused_in_one_line() {
     assert_snapshot!(refused("kv --by memory --value 4"), @"error: a record of 4 B: expected 8 to 1048576 B");
     assert_snapshot!(refused("kv --by memory --reads 0"), @"error: --reads: invalid count '0': expected a whole number from 1");
     assert_snapshot!(refused("kv --puts ask"), @"error: --puts ask: by RPC the server's cores change items; it is for --by memory");
-    assert_snapshot!(refused("kv --by memory --puts ask --cores 3"), @"error: 3 server cores for 2 clients: a client is served by one core; choose 1 to 2");
+    assert_snapshot!(refused("kv --by memory --puts ask --cores 3"), @"error: --cores 3 exceeds --clients 2: a client is served by one core");
     assert_snapshot!(refused("kv --by memory --puts ask --rate 5k"), @"error: --rate is for --by rpc: here a client sends its next request after the answer");
     assert_snapshot!(refused("kv --by memory --puts lock --cores 2"), @"error: --cores is for --by rpc and --puts ask: here the server's CPU does nothing");
     assert_snapshot!(refused("kv --reads 2"), @"error: --reads 2: by RPC the server's cores look keys up; it is for --by memory");
