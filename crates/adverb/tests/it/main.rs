@@ -22,6 +22,7 @@ mod model_trace;
 mod nesting;
 mod numa;
 mod place;
+mod random;
 mod ranks;
 mod restricted;
 mod rpc;
