@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use anyhow::Context;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
@@ -34,7 +35,12 @@ pub struct Interrupt {
 impl Interrupt {
     /// Installs the signal handlers.
     pub fn listen() -> anyhow::Result<Self> {
-        Self::register().context("cannot listen for signals")
+        // A signal that arrives before its last handler is there would be lost: it is delivered afterwards.
+        let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+        let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        let registered = Self::register();
+        before.thread_set_mask()?;
+        registered.context("cannot listen for signals")
     }
 
     fn register() -> io::Result<Self> {
