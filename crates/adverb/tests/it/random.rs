@@ -9,11 +9,14 @@ use crate::common::{Place, end_of};
 const RUNS: u32 = 100;
 const MORE_RUNS: &str = "ADVERB_FUZZ";
 
-/// A command with the option that it needs, and options of which some are given. `|` is between values.
+/// A command, an option that it needs, and further options, each given or not. `|` separates values.
 type Command = (&'static str, &'static str, &'static [&'static str]);
 
 const DEVICE: &str = "--device soft|model:mt26428_qdr|model:qdr_switch|model:cx|model:cx3|model:connect_ib|model:cx4_nurdma|model:cx7|model:ammasso_gige";
 
+const SIZE: &str = "--size 1|64|1500|4097|64K";
+const TRANSPORT: &str = "--transport rc|uc|ud";
+const MTU: &str = "--mtu 256|1024|4096";
 const COMPLETION: &str = "--completion poll|event|hybrid:1us|hybrid:20us";
 const CLIENTS: &str = "--clients 1|2|3|5";
 const OUTSTANDING: &str = "--outstanding 1|2|3|8|33";
@@ -29,14 +32,14 @@ const COMMANDS: &[Command] = &[
         "ping --duration 1ms",
         "--op send|write-imm|write|read|write-read|fetch-add|cas",
         &[
-            "--size 1|64|1500|4097|64K",
+            SIZE,
             "--inline",
             COMPLETION,
-            "--transport rc|uc|ud",
+            TRANSPORT,
             "--verify",
             "--reversed",
             "--signal write-unsignaled",
-            "--mtu 256|1024|4096",
+            MTU,
             REPETITIONS,
         ],
     ),
@@ -44,10 +47,10 @@ const COMMANDS: &[Command] = &[
         "blast --duration 1ms",
         "--op send|write-imm|write|read|fetch-add|cas",
         &[
-            "--size 1|64|1500|4097|64K",
+            SIZE,
             "--inline",
             COMPLETION,
-            "--transport rc|uc|ud",
+            TRANSPORT,
             "--verify",
             "--reversed",
             "--bidirectional",
@@ -55,7 +58,7 @@ const COMMANDS: &[Command] = &[
             "--signal periodic|every=2|every=3|every=7",
             "--buffers 1|2|3|7|17|32",
             "--iters 1|2|100|1001",
-            "--mtu 256|1024|4096",
+            MTU,
             QPS,
             REPETITIONS,
         ],
@@ -119,7 +122,7 @@ const COMMANDS: &[Command] = &[
         "rpc --duration 1ms",
         "--by send|write|write-send|read",
         &[
-            "--transport rc|uc|ud",
+            TRANSPORT,
             "--request 8|100|8K",
             "--reply 8|100|8K",
             "--think 1us",

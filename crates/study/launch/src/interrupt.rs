@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::SIGXFSZ;
 
 /// Makes a write beyond the limit of file sizes (`ulimit -f`) fail with an error. Without a handler of SIGXFSZ it ends
 /// the process.
@@ -25,6 +25,9 @@ pub fn report_file_size_limit() -> io::Result<()> {
 /// The last signal that has arrived since the start of the process; 0: none.
 static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
+/// Signals that ask the program to end.
+const SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+
 /// Whether a signal asked the program to end.
 pub struct Interrupt {
     raised: Arc<AtomicBool>,
@@ -35,9 +38,8 @@ pub struct Interrupt {
 impl Interrupt {
     /// Installs the signal handlers.
     pub fn listen() -> anyhow::Result<Self> {
-        // A signal that arrives before its last handler is there would be lost: it is delivered afterwards.
-        let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
-        let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        // A signal that arrived before its last handler is registered would be lost: block it until then.
+        let before = SigSet::from_iter(SIGNALS).thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let registered = Self::register();
         before.thread_set_mask()?;
         registered.context("cannot listen for signals")
@@ -46,7 +48,7 @@ impl Interrupt {
     fn register() -> io::Result<Self> {
         let raised = Arc::new(AtomicBool::new(false));
         let (wake, ring) = UnixStream::pair()?;
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in SIGNALS.map(|signal| signal as i32) {
             // In this order: the first signal finds `raised` false, and sets it.
             signal_hook::flag::register_conditional_shutdown(
                 signal,

@@ -2,7 +2,7 @@
 
 use crate::params::{Field, Params, field};
 
-/// Pairs of parameters, of which the first cannot exceed the second, and why.
+/// Pairs of parameters, and the reason why the first cannot exceed the second.
 const LIMITS: [(&str, &str, &str); 8] = [
     (
         "cpu.smt_gain",

@@ -166,7 +166,7 @@ impl Preset {
     /// Returns the preset with the given parameters changed.
     ///
     /// # Errors
-    /// If there is no such parameter, or a value is impossible or contradicts others.
+    /// A parameter is unknown, or a value is impossible or contradicts others.
     pub fn with(mut self, overrides: &[(&str, f64)]) -> Result<Self, PresetError> {
         let file = "override";
         let reader = Reader { file, text: "" };

@@ -105,7 +105,7 @@ pub(crate) struct Fabric {
 pub(crate) struct Mailbox {
     pub(crate) messages: Vec<OutOfBandMessage>,
     pub(crate) condition: Condition,
-    /// Whose message the role waits for, or waited for last: if that role ends, it waits in vain.
+    /// The sender that the role waits for, or waited for last. If the sender ends, the wait fails.
     pub(crate) awaits: Option<u32>,
     pub(crate) ended: bool,
 }
