@@ -95,8 +95,11 @@ impl<T> Queue<T> {
         let number = self.numbers;
         self.numbers += 1;
         let entry = Entry { time, number, item };
-        if self.near.is_empty() {
-            self.begin(entry.interval());
+        let interval = entry.interval();
+        // A distant entry waits in the heap: if the buckets began with it, all that come before it would be
+        // inserted into `near`.
+        if self.near.is_empty() && interval < self.current + BUCKETS {
+            self.begin(interval);
         }
         self.enter(entry);
     }
@@ -218,5 +221,18 @@ mod tests {
             }
         }
         assert_eq!(std::iter::from_fn(|| queue.pop()).count(), expected.len());
+    }
+
+    /// Otherwise each entry before the distant one would be inserted into a sorted list of all of them.
+    #[test]
+    fn entries_before_a_distant_one_wait_in_buckets() {
+        let mut queue = Queue::new();
+        queue.push(Time::from_ps(1 << 40), 0);
+        for number in 1..1_000 {
+            queue.push(Time::from_ps(number << BUCKET_BITS), number);
+        }
+        assert_eq!(queue.near.len(), 1);
+        let popped = std::iter::from_fn(|| queue.pop()).map(|(_, item)| item);
+        assert!(popped.eq((1..1_000).chain([0])));
     }
 }
