@@ -12,7 +12,7 @@ const ROUNDS: u64 = 4;
 /// Number of requests for a mean, if clients send them at random times.
 const ARRIVALS: u64 = 2048;
 /// Times as long as before, at most: the first requests of a queue that fills say little about how many will end.
-const MOST_AT_ONCE: u64 = 16;
+const MOST_AT_ONCE: u64 = 32;
 /// The longest time that is measured instead of a shorter one.
 const LONGEST: Span = Span::from_secs(1);
 
