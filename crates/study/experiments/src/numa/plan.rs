@@ -31,6 +31,7 @@ const CONNECTIONS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 const FEW_CONNECTIONS: [u32; 3] = [1, 8, 32];
 /// Workers on the accessible words.
 const WORKERS_OF: [u32; 9] = [0, 1, 2, 4, 8, 12, 16, 20, 24];
+const FEW_WORKERS: [u32; 6] = [0, 1, 4, 8, 16, 24];
 /// Threads of the independent load, and the arrays of each.
 const LOAD_OF: [u32; 7] = [0, 4, 16, 32, 48, 64, 128];
 const ARRAYS: [u64; 5] = [8 << 10, 256 << 10, 1 << 20, LARGE, 8 << 30];
@@ -225,8 +226,11 @@ impl Draft {
             true => self.abilities.cpus,
             false => self.abilities.cpus.saturating_sub(1).max(1),
         };
-        let counts: Vec<u32> = WORKERS_OF.into_iter().filter(|n| *n <= cpus).collect();
-        for workers in counts {
+        let counts = match self.profile {
+            Profile::Quick => &FEW_WORKERS[..],
+            Profile::Full | Profile::Paper => &WORKERS_OF,
+        };
+        for workers in counts.iter().copied().filter(|n| *n <= cpus) {
             for memory in self.nodes() {
                 for op in OPS {
                     for mix in MIXES {
