@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use adverb_launch::SUPPORT;
-use adverb_measure::{Ending, Folder, Rendered, render};
+use adverb_measure::{Ending, Folder, Meta, Rendered, render};
 use adverb_results::{Outcome, Record, Values, Writer};
 use anyhow::{Context as _, bail};
 
@@ -104,6 +104,12 @@ impl<T> Sink<T> {
             folder: folder.transpose()?,
             support: BTreeSet::new(),
         })
+    }
+
+    /// Writes the parameters of a study to the folder.
+    pub(crate) fn describe(&self, study: &Meta) -> anyhow::Result<()> {
+        let mut kept = self.folder.iter();
+        kept.try_for_each(|kept| kept.folder.write_meta(study))
     }
 
     /// Whether a resumed folder has a measured record like this.

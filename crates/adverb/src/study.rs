@@ -9,7 +9,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use adverb_experiments::StudyId;
 use adverb_host::{Busy, now_rfc3339};
 use adverb_launch::{DeviceChoice, Hardware, Interrupt, Mode, printable, take_what_does_not_fit};
 use adverb_measure::{
@@ -23,7 +22,7 @@ use serde_json::{Value, json};
 use crate::args::{Format, StudyArgs};
 use crate::progress::Progress;
 use crate::{experiments, hosts, report, terminal};
-use begin::{Begun, begin};
+use begin::{Begun, begin, parameters};
 use planned::Planned;
 
 /// Runs the study and prints its findings.
@@ -31,18 +30,21 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     if args.list {
         return experiments::list(args.format);
     }
-    if let Some(study) = args.study.and_then(StudyId::of_programs) {
-        return programs::run(study, args);
+    let out = folder(args);
+    let (folder, meta) = parameters(args, &out)?;
+    if let Some(study) = meta.programs() {
+        // It is locked again for the records.
+        drop(folder);
+        return programs::run(study, args, meta, &out);
     }
     if args.degen {
         return Err(ends::only_wan().into());
     }
-    let out = folder(args);
     let Begun {
         folder,
         mut meta,
         places,
-    } = begin(args, &out)?;
+    } = begin(args, &out, (folder, meta))?;
     let plans = planned::plans(args, &mut meta, places)?;
     let (writer, earlier) = if args.resume {
         folder.resume(hosts::log)?

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use adverb_host::PcieCounters;
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Peer, Usage};
-use adverb_measure::{Backend, JobCell, JobRecorder, Rendered};
+use adverb_measure::{Backend, JobCell, JobRecorder, Meta, Rendered};
 use adverb_patterns::Job;
 use adverb_report::format;
 use adverb_results::{Impairment, Record, Values, merged};
@@ -66,6 +66,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) prints: Option<Format>,
     /// The router between the hosts, if it has the faults of each point.
     pub(crate) router: Option<&'a Sender<Impairment>>,
+    /// The study, if the points are its cells.
+    pub(crate) study: Option<&'a Meta>,
 }
 
 impl<'a> Setting<'a> {
@@ -79,6 +81,7 @@ impl<'a> Setting<'a> {
             pcie_counters: false,
             prints: Some(on.format),
             router: None,
+            study: None,
         }
     }
 
@@ -152,6 +155,9 @@ pub(super) fn measure_each<T: Table>(
     let points: Vec<(&str, Values)> = points.collect();
     let (first, _) = all[0];
     let mut sink = Sink::open(table, &points, (&first.on.out, first.prints))?;
+    if let Some(study) = first.study {
+        sink.describe(study)?;
+    }
     let mut records = Vec::new();
     let mut monitors = Vec::new();
     let mut runs = all.iter().zip(&mut recorders);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use adverb_experiments::Profile;
+use adverb_experiments::{Profile, ProgramStudy, StudyId};
 use adverb_launch::{DeviceChoice, DeviceInfo, Usage};
 use adverb_measure::{Folder, Meta};
 use adverb_verbs::PathOptions;
@@ -21,23 +21,30 @@ pub(super) struct Begun {
     pub(super) places: Vec<StudyDevice>,
 }
 
-/// Checks device and places. A server is contacted before a new folder is created, so that an unreachable
-/// one leaves no folder.
-pub(super) fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
+/// Returns the parameters of a new study, or the locked folder of one that is resumed, with its parameters.
+pub(super) fn parameters(args: &StudyArgs, out: &Path) -> anyhow::Result<(Option<Folder>, Meta)> {
     args.device.check_gid()?;
-    if args.resume && !out.is_dir() {
+    if !args.resume {
+        return Ok((None, new_meta(args)?));
+    }
+    if !out.is_dir() {
         bail!(
             "folder {} does not exist, so there is nothing to resume: leave out --resume",
             out.display()
         );
     }
-    let (folder, meta) = if args.resume {
-        let folder = Folder::claim(out)?;
-        let meta = resumed(args, folder.meta()?)?;
-        (Some(folder), meta)
-    } else {
-        (None, new_meta(args)?)
-    };
+    let folder = Folder::claim(out)?;
+    let meta = resumed(args, folder.meta()?)?;
+    Ok((Some(folder), meta))
+}
+
+/// Checks device and places. A server is contacted before a new folder is created, so that an unreachable
+/// one leaves no folder.
+pub(super) fn begin(
+    args: &StudyArgs,
+    out: &Path,
+    (folder, meta): (Option<Folder>, Meta),
+) -> anyhow::Result<Begun> {
     if args.repetitions.is_some() && matches!(meta.device, DeviceChoice::Model(_)) {
         let reason = "--repetitions: virtual time has no noise, so a model measures each cell once; leave it out";
         return Err(Usage(reason.to_owned()).into());
@@ -147,6 +154,15 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
         ))),
         _ => Ok(()),
     };
+    let is_another = |study: &StudyId| {
+        let name = |own: &'static ProgramStudy| own.id;
+        study.of_programs().map(name) != meta.programs().map(name)
+    };
+    if let Some(study) = args.study.filter(is_another) {
+        return Err(Usage(format!(
+            "--study {study}: the folder's study is another one; choose another --out"
+        )));
+    }
     let text = |profile: Profile| profile.to_string();
     same("--profile", args.profile.map(text), text(meta.profile))?;
     let typed = args.device.named().map(|device| device.to_string());

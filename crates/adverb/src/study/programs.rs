@@ -1,26 +1,28 @@
 //! `adverb study --study wan`, `numa` and `guidelines`: studies whose cells are programs of several roles.
 
 use std::io::Write;
+use std::iter;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 use std::sync::mpsc::Sender;
 
-use adverb_experiments::{Abilities, Part, Profile, ProgramStudy, Words};
+use adverb_experiments::{Abilities, FigureId, Part, ProgramStudy, Unfilled, Words};
 use adverb_host::{nodes, resolve, usable_cores};
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, SoftAddress, TcpAddress, Usage};
-use adverb_measure::{JobCell, Rendered};
+use adverb_measure::{JobCell, Meta, Rendered};
 use adverb_report::{FigureSpec, Plots, RecordPanel};
 use adverb_results::{DeviceKind, Impairment, Record};
 use adverb_units::Span;
 use adverb_verbs::{AtomicCap, NodeChoice, PathOptions};
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use serde_json::json;
 
 use super::ends::{self, behind_degen};
 use super::planned::asked_figures;
-use super::{folder, summary};
+use super::summary;
 use crate::args::{DeviceArgs, Format, OutArgs, StudyArgs, TargetArgs};
+use crate::failure::after_signal;
 use crate::services::{Setting, measure_as};
 use crate::sink::Table;
 use crate::{report, terminal};
@@ -32,15 +34,31 @@ const METRIC: usize = 10;
 static NODES: LazyLock<Vec<u32>> = LazyLock::new(nodes);
 
 /// Measures the study's cells on each device, and writes the report.
-pub(super) fn run(study: &'static ProgramStudy, args: &StudyArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(
+    study: &'static ProgramStudy,
+    args: &StudyArgs,
+    mut meta: Meta,
+    out: &Path,
+) -> anyhow::Result<ExitCode> {
     refuse(study, args)?;
-    let out = folder(args);
-    let devices = devices(args)?;
-    let measured = match args.degen {
-        true => behind_degen(|router| measure(study, args, (&devices, &out), Some(router)))?,
-        false => measure(study, args, (&devices, &out), None)?,
+    let devices = devices(args, &meta)?;
+    let work = |router: Option<&Sender<Impairment>>| {
+        // The devices at the near end of a path can be queried only now.
+        let plans = device_plans(study, args, &mut meta, devices)?;
+        measure(plans, (args, &meta, out), router)
     };
-    let (planned, ok, rendered) = measured;
+    let measured = match args.degen {
+        true => behind_degen(|router| work(Some(router))),
+        false => work(None),
+    };
+    let degen = if args.degen { " --degen" } else { "" };
+    let (planned, ok, rendered) = measured.map_err(|error| match after_signal() {
+        Some(_) => anyhow!(
+            "{error:#}: continue with `adverb study --resume{degen} --out {}`",
+            out.display()
+        ),
+        None => error,
+    })?;
     let rendered = rendered.context("a study has a device")?;
     let mut stdout = terminal::stdout();
     match args.format {
@@ -49,7 +67,7 @@ pub(super) fn run(study: &'static ProgramStudy, args: &StudyArgs) -> anyhow::Res
             let counts = json!({
                 "planned": planned, "ok": ok, "failed": 0, "skipped": planned - ok, "interrupted": false,
             });
-            writeln!(stdout, "{}", summary(&out, &rendered, counts))?;
+            writeln!(stdout, "{}", summary(out, &rendered, counts))?;
         }
         Format::Text => {
             for finding in &rendered.findings {
@@ -63,28 +81,75 @@ pub(super) fn run(study: &'static ProgramStudy, args: &StudyArgs) -> anyhow::Res
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures the study's cells on each device, in a folder. `router` is what is between the hosts. Returns the number of
-/// cells, and of those that were measured now, and the last report.
-fn measure(
+/// What is measured on a device.
+struct DevicePlan {
+    device: DeviceArgs,
+    rows: Rows,
+    cells: Vec<JobCell>,
+}
+
+/// Plans the cells of each device, and describes them in `meta`; says which parts are left out.
+fn device_plans(
     study: &'static ProgramStudy,
     args: &StudyArgs,
-    (devices, out): (&[DeviceArgs], &Path),
+    meta: &mut Meta,
+    devices: Vec<DeviceArgs>,
+) -> anyhow::Result<Vec<DevicePlan>> {
+    let mut choices = devices.iter().map(DeviceArgs::choice);
+    meta.device = choices.next().context("a study has a device")?;
+    meta.other_devices = choices.collect();
+    meta.planned.clear();
+    meta.unfilled.clear();
+    let asked = match asked_figures(args)? {
+        asked if asked.is_empty() => meta.only.clone(),
+        asked => asked,
+    };
+    let mut plans = Vec::new();
+    for device in devices {
+        let of_folder = Rows::of(study, &meta.only);
+        let cells = cells(&of_folder, (args, meta), &device)?;
+        meta.planned.extend(cells.iter().map(JobCell::id));
+        let rows = Rows::of(study, &asked);
+        let is_asked = |cell: &JobCell| rows.figure(&cell.figures).is_some();
+        let cells = cells.into_iter().filter(is_asked).collect();
+        plans.push(DevicePlan {
+            device,
+            rows,
+            cells,
+        });
+    }
+    Ok(plans)
+}
+
+/// Measures the cells of each device, in a folder. `router` is what is between the hosts. Returns the number of
+/// cells, and of those that were measured now, and the last report.
+fn measure(
+    plans: Vec<DevicePlan>,
+    (args, meta, out): (&StudyArgs, &Meta, &Path),
     router: Option<&Sender<Impairment>>,
 ) -> anyhow::Result<(usize, usize, Option<Rendered>)> {
     let mut place = args.place.clone();
+    if place.peer.is_empty() {
+        place.peer.extend(meta.peer.clone());
+    }
     place.peer.extend(router.map(|_| ends::peer()));
     let mut is_first = true;
     let (mut planned, mut measured, mut last) = (0, 0, None);
-    for device in devices {
+    for DevicePlan {
+        device,
+        rows,
+        cells,
+    } in plans
+    {
         let on = TargetArgs {
-            device: device.clone(),
+            device,
             place: place.clone(),
             path: args.path,
             out: OutArgs {
                 out: Some(out.to_owned()),
                 // The first device has begun the folder.
                 resume: args.resume || !is_first,
-                label: args.label.clone(),
+                label: meta.label.clone(),
                 ..OutArgs::default()
             },
             format: args.format,
@@ -92,14 +157,10 @@ fn measure(
         is_first = false;
         let setting = Setting {
             router,
+            study: Some(meta),
             prints: (args.format == Format::Text).then_some(Format::Text),
             ..Setting::new(&on, args.repetitions.unwrap_or(1), Span::from_secs(10))
         };
-        let asked = asked_figures(args)?;
-        let is_asked = |spec: &&FigureSpec| asked.iter().any(|id| id.as_str() == spec.id);
-        let asked = study.figures.iter().copied().filter(is_asked).collect();
-        let rows = Rows { study, asked };
-        let cells = cells(&rows, args, device)?;
         planned += cells.len();
         let cells = cells.into_iter().map(Ok);
         let (records, rendered) = measure_as(cells, &setting, |_| rows)?;
@@ -109,8 +170,12 @@ fn measure(
     Ok((planned, measured, last))
 }
 
-/// Returns the devices to measure: the named ones, or both devices of the near end of a path.
-fn devices(args: &StudyArgs) -> Result<Vec<DeviceArgs>, Usage> {
+/// Returns the devices to measure: the named ones, those of the folder, or both devices of the near end of a path.
+fn devices(args: &StudyArgs, meta: &Meta) -> Result<Vec<DeviceArgs>, Usage> {
+    if args.resume && args.device.named().is_none() {
+        let devices = iter::once(&meta.device).chain(&meta.other_devices);
+        return Ok(devices.cloned().map(DeviceArgs::of).collect());
+    }
     if !args.degen {
         return Ok(args.device.each());
     }
@@ -143,8 +208,12 @@ fn refuse(study: &ProgramStudy, args: &StudyArgs) -> Result<(), Usage> {
     Err(Usage(reason))
 }
 
-/// Returns the cells of a study on a device, by figure; says which parts of it are left out there.
-fn cells(rows: &Rows, args: &StudyArgs, device: &DeviceArgs) -> anyhow::Result<Vec<JobCell>> {
+/// Returns the cells of a study on a device, by figure; says and keeps which parts of it are left out there.
+fn cells(
+    rows: &Rows,
+    (args, meta): (&StudyArgs, &mut Meta),
+    device: &DeviceArgs,
+) -> anyhow::Result<Vec<JobCell>> {
     let (study, device) = (rows.study, device.choice());
     let is_virtual = matches!(device, DeviceChoice::Model(_));
     let known = abilities(&device)?;
@@ -152,8 +221,8 @@ fn cells(rows: &Rows, args: &StudyArgs, device: &DeviceArgs) -> anyhow::Result<V
         delay: args.degen || known.delay,
         ..known
     };
-    let options = path_options(args, &device)?;
-    let points = (study.plan)(args.profile.unwrap_or(Profile::Quick), abilities).into_iter();
+    let options = path_options(meta.path, args.degen, &device);
+    let points = (study.plan)(meta.profile, abilities).into_iter();
     let cells = points.map(|mut point| {
         let own = *point.job.path();
         let mut path = own.or(options);
@@ -201,20 +270,25 @@ fn cells(rows: &Rows, args: &StudyArgs, device: &DeviceArgs) -> anyhow::Result<V
         .iter()
         .filter(|spec| !is_shown(spec) && !has_reason(spec));
     absent.for_each(|spec| terminal::say(&format!("left out: {}", Part::Figure(spec))));
-    left_out().for_each(|part| terminal::say(&format!("left out: {}: {}", part.what, part.why)));
+    for part in left_out() {
+        terminal::say(&format!("left out: {}: {}", part.what, part.why));
+        if let Part::Figure(spec) = part.what {
+            let (figure, reason) = (spec.id.to_owned(), part.why.to_owned());
+            meta.unfilled.push(Unfilled { figure, reason });
+        }
+    }
     Ok(cells)
 }
 
 /// Returns the typed options of paths. Behind degen, TCP has only what the router does of them.
-fn path_options(args: &StudyArgs, device: &DeviceChoice) -> Result<PathOptions, Usage> {
-    let typed = args.path.options()?;
-    Ok(match device {
-        DeviceChoice::Tcp(_) if args.degen => PathOptions {
+fn path_options(typed: PathOptions, degen: bool, device: &DeviceChoice) -> PathOptions {
+    match device {
+        DeviceChoice::Tcp(_) if degen => PathOptions {
             impairment: typed.impairment,
             ..PathOptions::default()
         },
         _ => typed,
-    })
+    }
 }
 
 fn abilities(device: &DeviceChoice) -> anyhow::Result<Abilities> {
@@ -267,6 +341,12 @@ struct Rows {
 }
 
 impl Rows {
+    fn of(study: &'static ProgramStudy, asked: &[FigureId]) -> Self {
+        let is_asked = |spec: &&FigureSpec| asked.iter().any(|id| id.as_str() == spec.id);
+        let asked = study.figures.iter().copied().filter(is_asked).collect();
+        Rows { study, asked }
+    }
+
     /// Returns the first of the asked figures that show a cell.
     fn figure(&self, figures: &[String]) -> Option<&'static FigureSpec> {
         let mut asked = self.asked.iter().copied();

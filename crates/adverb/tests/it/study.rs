@@ -288,6 +288,44 @@ fn ctrl_c_leaves_a_report_and_says_how_to_go_on() {
     assert!(place.shm_files().is_empty(), "{:?}", place.shm_files());
 }
 
+/// The report names the figures that the device cannot fill, and how to measure the others again.
+#[test]
+fn a_study_of_programs_is_resumed_with_the_parameters_in_its_folder() {
+    let place = Place::new();
+    let dir = place.path("s");
+    let line = "study --study numa --only numa2,numa5d,sync --device model:cx7 --out s";
+    let child = place.spawn(line);
+    wait_for("two cells", || records(&dir).len() >= 2);
+    signal(child.id(), Signal::INT);
+    let ended = end_of(child);
+    assert_eq!(ended.code, Some(130));
+    assert_eq!(
+        ended.talk.lines().last(),
+        Some("error: interrupted: continue with `adverb study --resume --out s`")
+    );
+    let kept = records(&dir).len();
+    let planned = planned(&dir);
+    let report = || fs::read_to_string(place.path("s/report.html")).unwrap();
+    let missing = format!("{kept} of {} planned cells are here", planned.len());
+    assert!(report().contains(&missing), "{missing}");
+
+    let again = place.run("study --resume --out s --json").ok().record();
+    assert_eq!(again["skipped"], kept);
+    assert_eq!(cells(&dir), planned);
+    let report = report();
+    assert!(report.contains("Memory and caches of this machine, by node: it is measured"));
+    assert!(report.contains(&format!("adverb {line}")));
+    assert!(!report.contains("planned cells are here"));
+
+    let refused = |more: &str| {
+        let ended = place.run(&format!("study --resume --out s {more}"));
+        ended.refused(2).to_owned()
+    };
+    assert_snapshot!(refused("--study wan"), @"error: --study wan: the folder's study is another one; choose another --out");
+    assert_snapshot!(refused("--profile full"), @"error: --profile full: the folder's study has --profile quick; leave out --profile, or choose another --out");
+    assert_snapshot!(refused("--device model:cx3"), @"error: --device model:cx3: the folder's study has --device model:cx7; leave out --device, or choose another --out");
+}
+
 /// As far as the first cell that has lost packets, which is a fraction of the whole. Small
 /// packets are many, so that a small share of them is some.
 #[test]

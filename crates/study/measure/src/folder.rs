@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use adverb_experiments::{FigureId, Profile, Unfilled};
+use adverb_experiments::{FigureId, Profile, ProgramStudy, Unfilled};
 use adverb_host::{Busy, Machine, now_rfc3339};
 use adverb_launch::{DeviceChoice, Event, Log, NotRun, PeerAddress, Usage};
 use adverb_report::claims::Assessment;
@@ -98,6 +98,11 @@ impl Meta {
             not_run: None,
             unfilled: Vec::new(),
         }
+    }
+
+    /// Returns the study if its cells are programs of several roles.
+    pub fn programs(&self) -> Option<&'static ProgramStudy> {
+        self.only.first()?.of_programs()
     }
 
     /// Returns the command line as it would be typed.

@@ -18,16 +18,15 @@ const JS: &str = include_str!("../../assets/report.js");
 const TITLE: &str = "How to use RDMA verbs";
 
 pub(crate) fn html(report: &Report<'_>) -> Markup {
-    let (chapters, left_out) = chapters(report);
+    let (chapters, mut left_out) = chapters(report);
     let findings = report.findings();
     let sweeps = crate::sweep::sweeps(report.others);
     let matrices = crate::matrix::matrices(report.others);
-    // Records of other programs alone leave all figures of the study out.
-    let left_out = if report.is_of_sweeps() {
-        Vec::new()
-    } else {
-        left_out
-    };
+    if report.is_of_sweeps() {
+        // Nobody may have asked for the others.
+        let unfilled = &report.meta.unfilled;
+        left_out.retain(|figure| unfilled.iter().any(|(id, _)| id == figure.spec.id));
+    }
     let title = title_of(report);
     let assessments = report.claims();
     let body = html! {
