@@ -13,7 +13,8 @@ use super::format::{Format, format};
 ///
 ///   before, after  means over the repetitions
 ///   times faster   speed after over speed before, with the 95 % confidence
-///                  interval of that ratio over the repetitions (Welch)
+///                  interval of that ratio over the repetitions (Welch); a
+///                  model has no noise
 ///   verdict        faster or slower if the interval does not contain 1
 ///
 /// Of many cells without any change, about one in 20 is called faster or slower by

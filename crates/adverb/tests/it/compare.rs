@@ -44,6 +44,18 @@ fn the_same_is_unchanged_and_another_device_is_refused() {
     assert!(ended.refused(1).contains("nowhere"));
 }
 
+/// `connect` has no repetitions.
+#[test]
+fn programs_are_compared_by_their_rates() {
+    let place = Place::new();
+    for side in ["before", "after"] {
+        let line = format!("connect --device model:cx3 --json --out {side}");
+        place.run(&line).ok();
+    }
+    let compared = place.run("compare before after --all").ok().out;
+    assert!(compared.contains("1.00 ± 0.00  unchanged"), "{compared}");
+}
+
 #[test]
 fn a_regression_fails_and_names_the_worst_cell() {
     let place = Place::new();

@@ -36,7 +36,7 @@ pub fn with_interval(change: &Change) -> String {
 /// The compared means, with their unit.
 pub fn means(change: &Change) -> (String, String) {
     let text = |value: f64| match change.metric {
-        "requests_per_s" => format::rate(value),
+        metric if metric.ends_with("_per_s") => format::rate(value),
         _ => format::time(value),
     };
     (text(change.before), text(change.after))
@@ -66,6 +66,10 @@ pub fn summary(comparison: &Comparison) -> String {
             " {} cells are only in the first measurement, {} only in the second.",
             missing.0, missing.1
         );
+    }
+    let without = comparison.not_comparable.len();
+    if without > 0 {
+        text += &format!(" {without} cells of both have no rate or time to compare.");
     }
     text
 }

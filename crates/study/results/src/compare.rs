@@ -1,6 +1,6 @@
 //! Compares two sets of records of the same device cell by cell: which became faster or slower beyond the noise.
 
-use crate::{DeviceRef, Record, stats};
+use crate::{DeviceKind, DeviceRef, Record, stats};
 
 /// How one cell changed. A ratio above 1 means that the second measurement is faster.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,7 +17,8 @@ pub struct Change {
     pub after: f64,
     /// Speed after over speed before.
     pub ratio: f64,
-    /// Half-width of the 95 % confidence interval of the ratio; `None` from a single repetition.
+    /// Half-width of the 95 % confidence interval of the ratio; 0 on a model, which has no noise; `None` from a single
+    /// repetition on other devices.
     pub half_width: Option<f64>,
     /// The verdict.
     pub verdict: Verdict,
@@ -53,6 +54,8 @@ pub struct Comparison {
     pub only_before: Vec<String>,
     /// Cells that only the second has.
     pub only_after: Vec<String>,
+    /// Cells that both have, without a rate or a time to compare.
+    pub not_comparable: Vec<String>,
 }
 
 /// Why two measurements cannot be compared.
@@ -71,13 +74,20 @@ pub enum CompareError {
         "no cell was measured in both: compare measurements of the same programs and parameters"
     )]
     NothingInCommon,
+    /// The cells that they share have neither a rate nor a time.
+    #[error("the cells that were measured in both have no rate or time to compare")]
+    NotComparable,
 }
 
 /// The metrics by which cells are compared, the first that both records have: their names in a
-/// repetition, and whether a larger value is faster.
-const METRICS: [(&str, Better); 2] = [
+/// repetition, or in a record of a program without repetitions, and whether a larger value is faster.
+const METRICS: [(&str, Better); 6] = [
     ("one_way_ns", Better::Smaller),
     ("requests_per_s", Better::Larger),
+    ("connections_per_s", Better::Larger),
+    ("messages_per_s", Better::Larger),
+    ("one_way_ns.mean", Better::Smaller),
+    ("latency_ns.mean", Better::Smaller),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,7 +108,10 @@ pub fn compare(before: &[Record], after: &[Record]) -> Result<Comparison, Compar
     };
     for record in before.iter().filter(|r| r.is_ok()) {
         match partner(record, after) {
-            Some(other) => comparison.changes.extend(change(record, &other)),
+            Some(other) => match change(record, &other) {
+                Some(change) => comparison.changes.push(change),
+                None => comparison.not_comparable.push(record.cell.clone()),
+            },
             None => comparison.only_before.push(record.cell.clone()),
         }
     }
@@ -108,6 +121,9 @@ pub fn compare(before: &[Record], after: &[Record]) -> Result<Comparison, Compar
     comparison.only_after = new.map(|r| r.cell.clone()).collect();
     if !comparison.changes.is_empty() {
         return Ok(comparison);
+    }
+    if !comparison.not_comparable.is_empty() {
+        return Err(CompareError::NotComparable);
     }
     let (ours, theirs) = (devices(before), devices(after));
     if ours.iter().any(|device| theirs.contains(device)) {
@@ -134,7 +150,10 @@ fn change(before: &Record, after: &Record) -> Option<Change> {
             Better::Smaller => -difference,
             Better::Larger => difference,
         };
-        let half = stats::welch_half_width(&x, &y);
+        let half = match before.device.kind {
+            DeviceKind::Model => Some(0.0),
+            _ => stats::welch_half_width(&x, &y),
+        };
         Some(Change {
             cell: before.cell.clone(),
             device: before.device.clone(),
@@ -153,9 +172,12 @@ fn change(before: &Record, after: &Record) -> Option<Change> {
     })
 }
 
-/// Logarithms of the repetitions, so that differences are ratios; `None` without repetitions.
+/// Logarithms of the repetitions, so that differences are ratios; `None` without the metric.
 fn logs(record: &Record, metric: &str) -> Option<Vec<f64>> {
-    let values = record.repetitions(metric);
+    let mut values = record.repetitions(metric);
+    if values.is_empty() {
+        values.extend(record.metric(metric));
+    }
     let usable = !values.is_empty() && values.iter().all(|v| *v > 0.0);
     usable.then(|| values.into_iter().map(f64::ln).collect())
 }
@@ -202,6 +224,36 @@ mod tests {
         assert_eq!(comparison.changes[0].verdict, Verdict::Unknown);
         assert_eq!(comparison.only_before, ["gone"]);
         assert_eq!(comparison.only_after, ["new"]);
+    }
+
+    #[test]
+    fn programs_without_repetitions_are_compared_and_a_model_has_no_noise() {
+        let of = |kind, rate: f64| {
+            let mut record = measured("a", &[]);
+            record.device.kind = kind;
+            let metrics = record.metrics.as_mut().unwrap();
+            metrics.clear();
+            metrics.insert("connections_per_s".to_owned(), rate.into());
+            record
+        };
+        let verdict = |kind, rates: [f64; 2]| {
+            let [before, after] = rates.map(|rate| [of(kind, rate)]);
+            let change = compare(&before, &after).unwrap().changes.remove(0);
+            assert!((change.ratio - rates[1] / rates[0]).abs() < 1e-9);
+            change
+        };
+        let real = verdict(DeviceKind::Soft, [100.0, 50.0]);
+        assert_eq!(real.verdict, Verdict::Unknown);
+        assert!(!real.is_regression(10.0));
+        let model = verdict(DeviceKind::Model, [100.0, 50.0]);
+        assert_eq!(model.verdict, Verdict::Slower);
+        assert!(model.is_regression(10.0));
+        let same = verdict(DeviceKind::Model, [100.0, 100.0]);
+        assert_eq!(same.verdict, Verdict::Unchanged);
+        let mut without = of(DeviceKind::Soft, 1.0);
+        without.metrics.as_mut().unwrap().clear();
+        let error = compare(&[without.clone()], &[without]).unwrap_err();
+        assert_eq!(error, CompareError::NotComparable);
     }
 
     #[test]
