@@ -309,7 +309,6 @@ fn summary(out: &Path, rendered: &Rendered, counts: Value) -> Value {
 }
 
 fn print(out: &Path, tally: &Tally, rendered: &Rendered, format: Format) -> anyhow::Result<()> {
-    let mut stdout = terminal::stdout();
     if format == Format::Json {
         let counts = json!({
             "planned": tally.planned,
@@ -319,9 +318,15 @@ fn print(out: &Path, tally: &Tally, rendered: &Rendered, format: Format) -> anyh
             "not_run": tally.not_run,
             "interrupted": tally.cut.is_some(),
         });
-        writeln!(stdout, "{}", summary(out, rendered, counts))?;
+        writeln!(terminal::stdout(), "{}", summary(out, rendered, counts))?;
         return Ok(());
     }
+    print_rendered(out, rendered)
+}
+
+/// Prints what a report says, and its path.
+fn print_rendered(out: &Path, rendered: &Rendered) -> anyhow::Result<()> {
+    let mut stdout = terminal::stdout();
     for finding in &rendered.findings {
         writeln!(stdout, "{}", terminal::item(finding))?;
     }

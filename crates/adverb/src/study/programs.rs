@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::ends::{self, behind_degen};
 use super::planned::asked_figures;
-use super::summary;
+use super::{print_rendered, summary};
 use crate::args::{DeviceArgs, Format, OutArgs, StudyArgs, TargetArgs};
 use crate::failure::after_signal;
 use crate::services::{Setting, measure_as};
@@ -60,20 +60,15 @@ pub(super) fn run(
         None => error,
     })?;
     let rendered = rendered.context("a study has a device")?;
-    let mut stdout = terminal::stdout();
     match args.format {
         Format::Json => {
             // A cell that fails ends the study.
             let counts = json!({
                 "planned": planned, "ok": ok, "failed": 0, "skipped": planned - ok, "interrupted": false,
             });
-            writeln!(stdout, "{}", summary(out, &rendered, counts))?;
+            writeln!(terminal::stdout(), "{}", summary(out, &rendered, counts))?;
         }
-        Format::Text => {
-            for finding in &rendered.findings {
-                writeln!(stdout, "{}", terminal::item(finding))?;
-            }
-        }
+        Format::Text => print_rendered(out, &rendered)?,
     }
     if args.open {
         report::show(&rendered.path)?;
