@@ -63,8 +63,10 @@ fn every_step_is_timed_in_memory_and_over_udp() {
         for step in STEPS {
             for side in ["active", "passive"] {
                 let value = |name| number(&figures, &format!("/metrics/{side}/{step}/{name}"));
-                assert!(value("p50") > 0.0 && value("p50") <= value("p99"));
-                assert!(value("mean") > 0.0);
+                let [p50, p99, mean] = ["p50", "p99", "mean"].map(value);
+                let found = format!("{side} {step} of {command}: {p50}, {p99}, {mean}");
+                // The median is 0 if a step takes no longer than reading the clock, which is subtracted.
+                assert!(p50 <= p99 && mean > 0.0, "{found}");
             }
         }
         for step in MESSAGES {
