@@ -108,8 +108,10 @@ impl<T> Sink<T> {
 
     /// Writes the parameters of a study to the folder.
     pub(crate) fn describe(&self, study: &Meta) -> anyhow::Result<()> {
-        let mut kept = self.folder.iter();
-        kept.try_for_each(|kept| kept.folder.write_meta(study))
+        match &self.folder {
+            Some(kept) => kept.folder.write_meta(study),
+            None => Ok(()),
+        }
     }
 
     /// Whether a resumed folder has a measured record like this.

@@ -271,7 +271,15 @@ fn conclude(out: &Path, tally: &Tally, args: &StudyArgs) -> anyhow::Result<ExitC
             Err(_) => format!("the records of the study are no longer in {shown}"),
         }
     })?;
-    print(out, tally, &rendered, args.format)?;
+    let counts = json!({
+        "planned": tally.planned,
+        "ok": tally.ok,
+        "failed": tally.failed,
+        "skipped": tally.skipped,
+        "not_run": tally.not_run,
+        "interrupted": tally.cut.is_some(),
+    });
+    print(out, &rendered, (args.format, counts))?;
     if let Some(cut) = &tally.cut {
         let (missing, planned) = (tally.missing(), tally.planned);
         bail!(
@@ -308,25 +316,13 @@ fn summary(out: &Path, rendered: &Rendered, counts: Value) -> Value {
     Value::Object(fields.flatten().collect())
 }
 
-fn print(out: &Path, tally: &Tally, rendered: &Rendered, format: Format) -> anyhow::Result<()> {
+/// Prints the findings, how many claims hold, and the path of the report; with `--json` an object that also has the counts.
+fn print(out: &Path, rendered: &Rendered, (format, counts): (Format, Value)) -> anyhow::Result<()> {
+    let mut stdout = terminal::stdout();
     if format == Format::Json {
-        let counts = json!({
-            "planned": tally.planned,
-            "ok": tally.ok,
-            "failed": tally.failed,
-            "skipped": tally.skipped,
-            "not_run": tally.not_run,
-            "interrupted": tally.cut.is_some(),
-        });
-        writeln!(terminal::stdout(), "{}", summary(out, rendered, counts))?;
+        writeln!(stdout, "{}", summary(out, rendered, counts))?;
         return Ok(());
     }
-    print_rendered(out, rendered)
-}
-
-/// Prints what a report says, and its path.
-fn print_rendered(out: &Path, rendered: &Rendered) -> anyhow::Result<()> {
-    let mut stdout = terminal::stdout();
     for finding in &rendered.findings {
         writeln!(stdout, "{}", terminal::item(finding))?;
     }

@@ -1,6 +1,5 @@
 //! `adverb study --study wan`, `numa` and `guidelines`: studies whose cells are programs of several roles.
 
-use std::io::Write;
 use std::iter;
 use std::path::Path;
 use std::process::ExitCode;
@@ -20,7 +19,7 @@ use serde_json::json;
 
 use super::ends::{self, behind_degen};
 use super::planned::asked_figures;
-use super::{print_rendered, summary};
+use super::print;
 use crate::args::{DeviceArgs, Format, OutArgs, StudyArgs, TargetArgs};
 use crate::failure::after_signal;
 use crate::services::{Setting, measure_as};
@@ -60,16 +59,11 @@ pub(super) fn run(
         None => error,
     })?;
     let rendered = rendered.context("a study has a device")?;
-    match args.format {
-        Format::Json => {
-            // A cell that fails ends the study.
-            let counts = json!({
-                "planned": planned, "ok": ok, "failed": 0, "skipped": planned - ok, "interrupted": false,
-            });
-            writeln!(terminal::stdout(), "{}", summary(out, &rendered, counts))?;
-        }
-        Format::Text => print_rendered(out, &rendered)?,
-    }
+    // A cell that fails ends the study.
+    let counts = json!({
+        "planned": planned, "ok": ok, "failed": 0, "skipped": planned - ok, "interrupted": false,
+    });
+    print(out, &rendered, (args.format, counts))?;
     if args.open {
         report::show(&rendered.path)?;
     }
@@ -99,9 +93,9 @@ fn device_plans(
         asked if asked.is_empty() => meta.only.clone(),
         asked => asked,
     };
+    let of_folder = Rows::of(study, &meta.only);
     let mut plans = Vec::new();
     for device in devices {
-        let of_folder = Rows::of(study, &meta.only);
         let cells = cells(&of_folder, (args, meta), &device)?;
         meta.planned.extend(cells.iter().map(JobCell::id));
         let rows = Rows::of(study, &asked);
@@ -165,7 +159,7 @@ fn measure(
     Ok((planned, measured, last))
 }
 
-/// Returns the devices to measure: the named ones, those of the folder, or both devices of the near end of a path.
+/// Returns the devices to measure: as typed, as in the folder that is resumed, or both devices at the near end of a path.
 fn devices(args: &StudyArgs, meta: &Meta) -> Result<Vec<DeviceArgs>, Usage> {
     if args.resume && args.device.named().is_none() {
         let devices = iter::once(&meta.device).chain(&meta.other_devices);

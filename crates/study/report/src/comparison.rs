@@ -69,7 +69,9 @@ pub fn summary(comparison: &Comparison) -> String {
     }
     let without = comparison.not_comparable.len();
     if without > 0 {
-        text += &format!(" {without} cells of both have no rate or time to compare.");
+        text += &format!(
+            " {without} cells that were measured in both have no rate or time to compare."
+        );
     }
     text
 }

@@ -107,11 +107,10 @@ pub fn compare(before: &[Record], after: &[Record]) -> Result<Comparison, Compar
         others.iter().find(same).cloned()
     };
     for record in before.iter().filter(|r| r.is_ok()) {
-        match partner(record, after) {
-            Some(other) => match change(record, &other) {
-                Some(change) => comparison.changes.push(change),
-                None => comparison.not_comparable.push(record.cell.clone()),
-            },
+        let changed = partner(record, after).map(|other| change(record, &other));
+        match changed {
+            Some(Some(change)) => comparison.changes.push(change),
+            Some(None) => comparison.not_comparable.push(record.cell.clone()),
             None => comparison.only_before.push(record.cell.clone()),
         }
     }
@@ -236,19 +235,19 @@ mod tests {
             metrics.insert("connections_per_s".to_owned(), rate.into());
             record
         };
-        let verdict = |kind, rates: [f64; 2]| {
+        let changed = |kind, rates: [f64; 2]| {
             let [before, after] = rates.map(|rate| [of(kind, rate)]);
             let change = compare(&before, &after).unwrap().changes.remove(0);
             assert!((change.ratio - rates[1] / rates[0]).abs() < 1e-9);
             change
         };
-        let real = verdict(DeviceKind::Soft, [100.0, 50.0]);
+        let real = changed(DeviceKind::Soft, [100.0, 50.0]);
         assert_eq!(real.verdict, Verdict::Unknown);
         assert!(!real.is_regression(10.0));
-        let model = verdict(DeviceKind::Model, [100.0, 50.0]);
+        let model = changed(DeviceKind::Model, [100.0, 50.0]);
         assert_eq!(model.verdict, Verdict::Slower);
         assert!(model.is_regression(10.0));
-        let same = verdict(DeviceKind::Model, [100.0, 100.0]);
+        let same = changed(DeviceKind::Model, [100.0, 100.0]);
         assert_eq!(same.verdict, Verdict::Unchanged);
         let mut without = of(DeviceKind::Soft, 1.0);
         without.metrics.as_mut().unwrap().clear();

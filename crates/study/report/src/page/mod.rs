@@ -23,9 +23,8 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
     let sweeps = crate::sweep::sweeps(report.others);
     let matrices = crate::matrix::matrices(report.others);
     if report.is_of_sweeps() {
-        // Nobody may have asked for the others.
-        let unfilled = &report.meta.unfilled;
-        left_out.retain(|figure| unfilled.iter().any(|(id, _)| id == figure.spec.id));
+        // Records of other programs need not be of a study: only figures that were asked for are named.
+        left_out.retain(|figure| why_unfilled(report, figure.spec).is_some());
     }
     let title = title_of(report);
     let assessments = report.claims();
@@ -259,11 +258,17 @@ fn left_out_section(report: &Report<'_>, figures: &[Figure]) -> Markup {
     }
 }
 
+/// Returns why the device cannot fill a figure that was asked for.
+fn why_unfilled<'r>(report: &'r Report<'_>, figure: &FigureSpec) -> Option<&'r str> {
+    let mut unfilled = report.meta.unfilled.iter();
+    let (_, reason) = unfilled.find(|(id, _)| id == figure.id)?;
+    Some(reason)
+}
+
 /// Returns why a figure has no plot: because of the device, or of what was asked for.
 fn why_left_out<'r>(report: &'r Report<'_>, figure: &FigureSpec) -> &'r str {
-    let mut unfilled = report.meta.unfilled.iter();
-    match unfilled.find(|(id, _)| id == figure.id) {
-        Some((_, reason)) => reason,
+    match why_unfilled(report, figure) {
+        Some(reason) => reason,
         None if matches!(figure.plots, Plots::Devices(_)) => {
             "it compares devices, and these records are of one; make a report of several folders, or name two devices"
         }
