@@ -311,18 +311,22 @@ impl Assessment<'_> {
             0 => String::new(),
             n => format!(" ({n} of them by construction)"),
         };
-        let rest = |answer, how: &str| match of(answer) {
-            0 => String::new(),
-            count => format!(" {count} {how}."),
+        let untested = [
+            (of(Answer::NotMeasured), "without measurements"),
+            (of(Answer::CannotTell), "that this device cannot answer"),
+        ];
+        let untested = untested.iter().filter(|(count, _)| *count > 0);
+        let untested: Vec<_> = untested.map(|(n, which)| format!("{n} {which}")).collect();
+        let untested = match &untested[..] {
+            [] => String::new(),
+            all => format!(" Not tested: {}.", all.join(", ")),
         };
         format!(
-            "Of {} claims of {}, {answered} were tested on {}: {holds} hold{trivial}, {} do not.{}{}{}",
+            "Of {} claims of {}, {answered} could be tested on {}: {holds} held{trivial}, {} failed.{untested}{}",
             self.judgements.len(),
             self.ledger.source,
             self.device,
             of(Answer::Fails),
-            rest(Answer::NotMeasured, "were not measured"),
-            rest(Answer::CannotTell, "cannot be answered by this device"),
             self.of_own_hardware(answered),
         )
     }
@@ -338,7 +342,7 @@ impl Assessment<'_> {
             0 => " The study makes none of the tested claims about this hardware.".to_owned(),
             own if own == answered => String::new(),
             own => format!(
-                " The study makes {own} of the tested claims about this hardware: {holds} hold, {fails} do not."
+                " The study makes {own} of the tested claims about this hardware: {holds} held, {fails} failed."
             ),
         }
     }
