@@ -35,7 +35,7 @@ fn total(pieces: Pieces<'_>) -> usize {
 /// Returns the concatenated `pieces` of `bytes`.
 fn gathered(bytes: &[u8], pieces: Pieces<'_>) -> Vec<u8> {
     let piece = |&(at, n): &(u64, u32)| &bytes[at as usize..at as usize + n as usize];
-    pieces.iter().flat_map(piece).copied().collect()
+    pieces.iter().map(piece).collect::<Vec<_>>().concat()
 }
 
 /// A blank memory of `length` bytes with `payload` scattered to `pieces`.
@@ -85,15 +85,11 @@ fn transfer<S: Station>(pair: &Pair<'_, S>, kind: Kind, source: Pieces<'_>, targ
         "{kind:?} {source:?} changed its source"
     );
     let expected = scattered(to.mr.length().as_usize(), target, &payload);
-    let difference = to
-        .all_bytes()
-        .iter()
-        .zip(&expected)
-        .position(|(x, y)| x != y);
-    assert_eq!(
-        difference, None,
-        "first wrong byte of {kind:?} {source:?} to {target:?}"
-    );
+    let found = to.all_bytes();
+    if found != expected {
+        let wrong = found.iter().zip(&expected).position(|(x, y)| x != y);
+        panic!("first wrong byte of {kind:?} {source:?} to {target:?}: {wrong:?}");
+    }
 }
 
 fn sges<'a, S: Station>(end: &'a End<'_, S>, pieces: Pieces<'_>) -> Vec<adverb_verbs::Sge<'a>> {

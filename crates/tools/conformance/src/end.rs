@@ -24,6 +24,10 @@ pub(crate) type Ah<S> = <<S as Station>::Context as Context>::Ah;
 
 /// Timeout of a wait for one of several events before it checks the next one.
 pub(crate) const SLICE: Span = Span::from_us(10);
+/// How long a wait polls without pause. Longer ones are for timers, and leave the core to others.
+const BUSY: Span = Span::from_us(200);
+/// The pause between two polls after that.
+const PAUSE: Span = Span::from_us(200);
 
 /// The objects of one end of a connection.
 pub struct Objects<C: Context> {
@@ -270,12 +274,33 @@ pub fn completions<S: Station>(station: &S, cq: &Cq<S>, count: usize) -> Vec<Wor
     while found.len() < count {
         let mut into = [WorkCompletion::default(); 16];
         let wanted = (count - found.len()).min(into.len());
-        match station.spin(cq, &mut into[..wanted], TIMEOUT) {
+        match spin(station, cq, &mut into[..wanted], TIMEOUT) {
             Ok(n) => found.extend_from_slice(&into[..n]),
             Err(error) => panic!("{error}: expected {count}, came: {found:?}"),
         }
     }
     found
+}
+
+/// Polls until there are completions, after [`BUSY`] with pauses.
+fn spin<S: Station>(
+    station: &S,
+    cq: &Cq<S>,
+    into: &mut [WorkCompletion],
+    timeout: Span,
+) -> Result<usize, WaitError> {
+    let deadline = station.now() + timeout;
+    let mut slice = timeout.min(BUSY);
+    loop {
+        match station.spin(cq, into, slice) {
+            Err(WaitError::TimedOut { what, .. }) if station.now() >= deadline => {
+                return Err(WaitError::TimedOut { what, timeout });
+            }
+            Err(WaitError::TimedOut { .. }) => station.sleep(PAUSE),
+            found => return found,
+        }
+        slice = SLICE;
+    }
 }
 
 /// Polls for at most `timeout`; returns the number of completions.
@@ -286,7 +311,7 @@ pub(crate) fn poll<S: Station>(
     into: &mut [WorkCompletion],
     timeout: Span,
 ) -> usize {
-    match station.spin(cq, into, timeout) {
+    match spin(station, cq, into, timeout) {
         Ok(n) => n,
         Err(WaitError::TimedOut { .. }) => 0,
         Err(error) => panic!("poll: {error}"),
@@ -337,6 +362,7 @@ pub fn expect_both<S: Station>(
     let station = from.station;
     let deadline = station.now() + TIMEOUT;
     let (mut of_sends, mut of_receives) = (Vec::new(), Vec::new());
+    let mut came = station.now();
     while of_sends.len() < sent.len() || of_receives.len() < received.len() {
         let late = station.now() > deadline;
         assert!(!late, "came: sends {of_sends:?}, receives {of_receives:?}");
@@ -347,6 +373,12 @@ pub fn expect_both<S: Station>(
             let mut one = [WorkCompletion::default()];
             let n = poll(station, cq, &mut one, SLICE);
             found.extend(outcomes(&one[..n]));
+            if n > 0 {
+                came = station.now();
+            }
+        }
+        if station.now() - came > BUSY {
+            station.sleep(PAUSE);
         }
     }
     assert_eq!((&of_sends[..], &of_receives[..]), (sent, received));

@@ -207,19 +207,19 @@ pub fn to_rts<Q: QueuePair>(qp: &Q, psn: Psn, setup: &Setup) {
     qp.modify(&attr).expect("to RTS");
 }
 
-/// `length` bytes that depend on `seed`; neighbours differ, and none is [`BLANK`].
+/// `length` bytes that depend on `seed`; none is [`BLANK`].
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
+    let mut bytes = Vec::with_capacity(length.next_multiple_of(8));
+    while bytes.len() < length {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        state as u8
-    };
-    (0..length)
-        .map(|_| match next() {
+        bytes.extend(state.to_le_bytes().map(|byte| match byte {
             BLANK => !BLANK,
             byte => byte,
-        })
-        .collect()
+        }));
+    }
+    bytes.truncate(length);
+    bytes
 }
