@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use adverb_units::Span;
+use adverb_units::{Span, Time};
 use adverb_verbs::{
     CompletionQueue, Context, MemoryRegion, Operation, PostError, QpInit, QpState, QpType,
     QueuePair, RecvRequest, SendFlags, SendRequest, Station, WaitError, WcStatus, WorkCompletion,
@@ -282,6 +282,13 @@ pub fn completions<S: Station>(station: &S, cq: &Cq<S>, count: usize) -> Vec<Wor
     found
 }
 
+/// Pauses if nothing has come since `last` for longer than [`BUSY`].
+fn pause<S: Station>(station: &S, last: Time) {
+    if station.now() - last > BUSY {
+        station.sleep(PAUSE);
+    }
+}
+
 /// Polls until there are completions, after [`BUSY`] with pauses.
 fn spin<S: Station>(
     station: &S,
@@ -289,17 +296,15 @@ fn spin<S: Station>(
     into: &mut [WorkCompletion],
     timeout: Span,
 ) -> Result<usize, WaitError> {
-    let deadline = station.now() + timeout;
-    let mut slice = timeout.min(BUSY);
+    let begin = station.now();
     loop {
-        match station.spin(cq, into, slice) {
-            Err(WaitError::TimedOut { what, .. }) if station.now() >= deadline => {
+        match station.spin(cq, into, timeout.min(SLICE)) {
+            Err(WaitError::TimedOut { what, .. }) if station.now() - begin >= timeout => {
                 return Err(WaitError::TimedOut { what, timeout });
             }
-            Err(WaitError::TimedOut { .. }) => station.sleep(PAUSE),
+            Err(WaitError::TimedOut { .. }) => pause(station, begin),
             found => return found,
         }
-        slice = SLICE;
     }
 }
 
@@ -377,9 +382,7 @@ pub fn expect_both<S: Station>(
                 came = station.now();
             }
         }
-        if station.now() - came > BUSY {
-            station.sleep(PAUSE);
-        }
+        pause(station, came);
     }
     assert_eq!((&of_sends[..], &of_receives[..]), (sent, received));
 }
