@@ -5,14 +5,17 @@ use adverb_ibverbs::{Interface, VerbsDevice};
 
 use crate::mixed::First;
 
+/// Asks for [`Mode::Cases`].
+pub(crate) const CASES: &str = "--cases";
+
 /// What to do.
 pub(crate) enum Mode {
     /// The suite on the user-space NIC's C interface, and in virtual machines.
     All,
     /// The suite on a device of this machine, or its cases whose names have one of these parts.
     Device(Subject, Vec<String>),
-    /// One case, for the process that runs the suite.
-    Case { subject: Subject, case: String },
+    /// The cases whose names are on stdin, for the process that runs the suite.
+    Cases(Subject),
     /// The harness is asked for other tests.
     Nothing,
 }
@@ -55,13 +58,13 @@ impl Subject {
 }
 
 pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Mode, String> {
-    let (mut name, mut case, mut filters) = (None, None, Vec::new());
-    let (mut interface, mut only_listed) = (Interface::Classic, false);
+    let (mut name, mut filters) = (None, Vec::new());
+    let (mut interface, mut only_listed, mut is_asked) = (Interface::Classic, false, false);
     let mut peer = Peer::Itself;
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--device" => name = Some(args.next().ok_or("--device needs a name")?),
-            "--case" => case = Some(args.next().ok_or("--case needs a name")?),
+            CASES => is_asked = true,
             "--first" => {
                 let first = args.next().as_deref().and_then(First::named);
                 peer = Peer::Soft(first.ok_or("--first needs soft or verbs")?);
@@ -78,11 +81,11 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Mode, Stri
         interface,
         peer,
     });
-    Ok(match (subject, case) {
+    Ok(match subject {
         _ if only_listed => Mode::Nothing,
-        (Some(subject), Some(case)) => Mode::Case { subject, case },
-        (Some(subject), None) => Mode::Device(subject, filters),
-        (None, _) if wanted => Mode::All,
-        (None, _) => Mode::Nothing,
+        Some(subject) if is_asked => Mode::Cases(subject),
+        Some(subject) => Mode::Device(subject, filters),
+        None if wanted => Mode::All,
+        None => Mode::Nothing,
     })
 }

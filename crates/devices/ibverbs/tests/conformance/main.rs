@@ -5,7 +5,7 @@
 //! $ cargo test -p adverb-ibverbs --test conformance -- --device mlx5_0    # a device of this host
 //! ```
 //!
-//! Each case runs in a process of its own, with a time limit, so that one that fails ends no other.
+//! Cases run in a process of their own, each with a time limit, so that one that fails ends no other.
 //! What a driver is known to lack and where it departs from the rules stands in `known`; anything
 //! else that fails, and anything listed that passes, fails the run.
 
@@ -16,6 +16,7 @@ mod known;
 mod mixed;
 mod one;
 mod preloaded;
+mod runner;
 mod suite;
 mod virtual_machine;
 
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
             ExitCode::from(u8::from(!is_as_expected))
         }
         Ok(Mode::Device(subject, filters)) => suite::run(&subject, &filters),
-        Ok(Mode::Case { subject, case }) => one::run(&subject, &case),
+        Ok(Mode::Cases(subject)) => one::run(&subject),
         Ok(Mode::Nothing) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");

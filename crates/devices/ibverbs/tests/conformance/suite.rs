@@ -1,11 +1,9 @@
 //! All cases on one device, and the table of verdicts.
 
-use std::io::Read;
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::thread::JoinHandle;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use adverb_conformance::known::{Judgement, Kind, Known, Outcome};
+use adverb_conformance::known::{Judgement, Kind, Known};
 use adverb_ibverbs::{VerbsDevice, devices};
 use adverb_verbs::{Context, Device};
 
@@ -13,7 +11,7 @@ use crate::args::{Peer, Subject};
 use crate::boundaries;
 use crate::known::known;
 use crate::mixed;
-use crate::one::LACKS;
+use crate::runner::Runner;
 
 /// How long a case may take; the suite's own waits are bounded by 5 s each.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -43,6 +41,7 @@ pub(crate) fn run(subject: &Subject, filters: &[String]) -> ExitCode {
         known.retain(|known| names.iter().any(|name| name == known.case));
     }
     let mut count = [0; 5];
+    let mut runner = Runner::new(subject);
     let wanted = |name: &&String| filters.is_empty() || filters.iter().any(|f| name.contains(f));
     for name in names.iter().filter(wanted) {
         let of_case = known.iter().find(|known| known.case == *name);
@@ -52,8 +51,8 @@ pub(crate) fn run(subject: &Subject, filters: &[String]) -> ExitCode {
             Some(Known {
                 kind: Kind::Departs,
                 ..
-            }) => Judgement::of(run_case(subject, name, KNOWN_LIMIT), of_case),
-            _ => Judgement::of(run_case(subject, name, LIMIT), of_case),
+            }) => Judgement::of(runner.run(name, KNOWN_LIMIT), of_case),
+            _ => Judgement::of(runner.run(name, LIMIT), of_case),
         };
         println!(
             "{name:66} {:5.1} s  {verdict}",
@@ -143,54 +142,4 @@ fn show(device: &VerbsDevice) -> Result<String, String> {
     println!("  {:28} {} counters", "counts", context.counters().len());
     let driver = provenance.into_iter().find(|(name, _)| name == "driver");
     Ok(driver.map_or_else(String::new, |(_, driver)| driver))
-}
-
-/// Runs one case in a process of its own, for at most `limit`.
-fn run_case(subject: &Subject, name: &str, limit: Duration) -> Outcome {
-    let program = std::env::current_exe().expect("the running program has a path");
-    let child = Command::new(program)
-        .args(subject.args())
-        .args(["--case", name])
-        .env("RUST_BACKTRACE", "0")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let mut child = child.expect("start a process for the case");
-    let stdout = collect(child.stdout.take().expect("a pipe"));
-    let stderr = collect(child.stderr.take().expect("a pipe"));
-    let status = wait(&mut child, limit);
-    let [stdout, stderr] = [stdout, stderr].map(|text| text.join().unwrap_or_default());
-    match status {
-        None => Outcome::Failed(format!("did not end within {limit:?}; {stderr}")),
-        Some(status) if status.success() => Outcome::Passed,
-        Some(status) if status.code() == Some(LACKS.into()) => {
-            Outcome::Lacks(stdout.trim().to_owned())
-        }
-        Some(status) => Outcome::Failed(format!("{status}: {}", stderr.trim())),
-    }
-}
-
-fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = from.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
-}
-
-/// The status of the child; `None` if it did not end within `limit` and was killed.
-fn wait(child: &mut Child, limit: Duration) -> Option<std::process::ExitStatus> {
-    let deadline = Instant::now() + limit;
-    loop {
-        if let Some(status) = child.try_wait().expect("the child is ours") {
-            return Some(status);
-        }
-        if Instant::now() > deadline {
-            let _ = child.kill();
-            let _ = child.wait();
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
