@@ -69,10 +69,10 @@ impl DeviceArgs {
         }
     }
 
-    /// Returns the arguments that name this device alone.
-    pub(crate) fn of(device: DeviceChoice) -> Self {
+    /// Returns the arguments that name this device alone, which has an address for each host that this machine acts as.
+    pub(crate) fn of(addresses: Vec<DeviceChoice>) -> Self {
         DeviceArgs {
-            device: vec![DeviceList(vec![device])],
+            device: vec![DeviceList(addresses)],
             preset: None,
             gid: None,
         }

@@ -9,7 +9,7 @@ use adverb_verbs::PathOptions;
 use anyhow::bail;
 
 use super::planned::{StudyDevice, asked_figures};
-use crate::args::{PlaceArgs, StudyArgs, flags_of};
+use crate::args::{DeviceArgs, PlaceArgs, StudyArgs, flags_of};
 use crate::request::{self, Shape};
 use crate::{hosts, terminal};
 
@@ -165,12 +165,18 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     }
     let text = |profile: Profile| profile.to_string();
     same("--profile", args.profile.map(text), text(meta.profile))?;
-    let typed = args.device.named().map(|device| device.to_string());
-    same("--device", typed, meta.device.to_string())?;
-    for device in args.device.other_devices() {
-        if !meta.other_devices.contains(device) {
+    let list = |addresses: &[DeviceChoice]| {
+        let addresses = addresses.iter().map(DeviceChoice::to_string);
+        addresses.collect::<Vec<_>>().join(",")
+    };
+    let there = meta.devices();
+    let typed = args.device.named().map(|_| list(&args.device.all()));
+    same("--device", typed, list(&there[0]))?;
+    for device in args.device.each().iter().skip(1).map(DeviceArgs::all) {
+        if !there.contains(&device) {
             return Err(Usage(format!(
-                "--device {device}: not a device of the folder's study; choose another --out, and make one report of both"
+                "--device {}: not a device of the folder's study; choose another --out, and make one report of both",
+                list(&device)
             )));
         }
     }

@@ -1,6 +1,5 @@
 //! `adverb study --study wan`, `numa` and `guidelines`: studies whose cells are programs of several roles.
 
-use std::iter;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::LazyLock;
@@ -84,9 +83,7 @@ fn device_plans(
     meta: &mut Meta,
     devices: Vec<DeviceArgs>,
 ) -> anyhow::Result<Vec<DevicePlan>> {
-    let mut choices = devices.iter().map(DeviceArgs::choice);
-    meta.device = choices.next().context("a study has a device")?;
-    meta.other_devices = choices.collect();
+    meta.set_devices(devices.iter().map(DeviceArgs::all).collect());
     meta.planned.clear();
     meta.unfilled.clear();
     let asked = match asked_figures(args)? {
@@ -162,8 +159,7 @@ fn measure(
 /// Returns the devices to measure: as typed, as in the folder that is resumed, or both devices at the near end of a path.
 fn devices(args: &StudyArgs, meta: &Meta) -> Result<Vec<DeviceArgs>, Usage> {
     if args.resume && args.device.named().is_none() {
-        let devices = iter::once(&meta.device).chain(&meta.other_devices);
-        return Ok(devices.cloned().map(DeviceArgs::of).collect());
+        return Ok(meta.devices().into_iter().map(DeviceArgs::of).collect());
     }
     if !args.degen {
         return Ok(args.device.each());
@@ -171,7 +167,9 @@ fn devices(args: &StudyArgs, meta: &Meta) -> Result<Vec<DeviceArgs>, Usage> {
     let soft = DeviceChoice::Soft(SoftAddress::At(ends::NEAR.into()));
     let tcp = DeviceChoice::Tcp(TcpAddress::default());
     if args.device.named().is_none() {
-        return Ok([soft, tcp].map(DeviceArgs::of).into());
+        return Ok([soft, tcp]
+            .map(|device| DeviceArgs::of(vec![device]))
+            .into());
     }
     let named = args.device.each();
     let elsewhere = named.iter().map(DeviceArgs::choice);

@@ -326,6 +326,30 @@ fn a_study_of_programs_is_resumed_with_the_parameters_in_its_folder() {
     assert_snapshot!(refused("--device model:cx3"), @"error: --device model:cx3: the folder's study has --device model:cx7; leave out --device, or choose another --out");
 }
 
+#[test]
+fn a_study_of_several_addresses_is_resumed_at_all_of_them() {
+    let place = Place::new();
+    let dir = place.path("s");
+    let child = place.spawn(
+        "study --study guidelines --only ladder --device soft@127.48.2.1,soft@127.48.2.2 --out s",
+    );
+    wait_for("a cell", || !records(&dir).is_empty());
+    signal(child.id(), Signal::INT);
+    assert_eq!(end_of(child).code, Some(130));
+
+    place.run("study --resume --out s").ok();
+    let records = records(&dir);
+    assert_eq!(cells(&dir), planned(&dir));
+    for record in records {
+        let mut roles = record["roles"].as_array().unwrap().iter();
+        let is_at_both = roles.any(|role| role["device"] == "soft@127.48.2.2");
+        assert!(is_at_both, "{record}");
+    }
+    let other = "study --resume --out s --device soft@127.48.2.1,soft@127.48.2.3";
+    let refused = place.run(other).refused(2).to_owned();
+    assert_snapshot!(refused, @"error: --device soft@127.48.2.1,soft@127.48.2.3: the folder's study has --device soft@127.48.2.1,soft@127.48.2.2; leave out --device, or choose another --out");
+}
+
 /// As far as the first cell that has lost packets, which is a fraction of the whole. Small
 /// packets are many, so that a small share of them is some.
 #[test]

@@ -42,6 +42,9 @@ pub struct Meta {
     /// Further devices, for figures that compare devices.
     #[serde(default, alias = "beside", skip_serializing_if = "Vec::is_empty")]
     pub other_devices: Vec<DeviceChoice>,
+    /// The addresses of each of these devices, if this machine acts as several hosts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<Vec<DeviceChoice>>,
     /// The server of the passive side; `None` if both sides run here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<PeerAddress>,
@@ -87,6 +90,7 @@ impl Meta {
             only: only.to_vec(),
             device,
             other_devices: Vec::new(),
+            addresses: Vec::new(),
             peer,
             path: PathOptions::default(),
             rates: Vec::new(),
@@ -98,6 +102,26 @@ impl Meta {
             not_run: None,
             unfilled: Vec::new(),
         }
+    }
+
+    /// Returns all devices, each with its addresses on the hosts that this machine acts as.
+    pub fn devices(&self) -> Vec<Vec<DeviceChoice>> {
+        if !self.addresses.is_empty() {
+            return self.addresses.clone();
+        }
+        let all = std::iter::once(&self.device).chain(&self.other_devices);
+        all.map(|device| vec![device.clone()]).collect()
+    }
+
+    /// Sets all devices, as [`Meta::devices`] returns them.
+    pub fn set_devices(&mut self, devices: Vec<Vec<DeviceChoice>>) {
+        let mut first = devices.iter().filter_map(|hosts| hosts.first()).cloned();
+        if let Some(device) = first.next() {
+            self.device = device;
+        }
+        self.other_devices = first.collect();
+        let is_one_host = devices.iter().all(|hosts| hosts.len() == 1);
+        self.addresses = if is_one_host { Vec::new() } else { devices };
     }
 
     /// Returns the study if its cells are programs of several roles.

@@ -37,6 +37,7 @@ pub fn with_interval(change: &Change) -> String {
 pub fn means(change: &Change) -> (String, String) {
     let text = |value: f64| match change.metric {
         metric if metric.ends_with("_per_s") => format::rate(value),
+        "slowdown" => format::factor(value),
         _ => format::time(value),
     };
     (text(change.before), text(change.after))

@@ -81,7 +81,9 @@ pub enum CompareError {
 
 /// The metrics by which cells are compared, the first that both records have: their names in a
 /// repetition, or in a record of a program without repetitions, and whether a larger value is faster.
-const METRICS: [(&str, Better); 6] = [
+const METRICS: [(&str, Better); 7] = [
+    // Of `interference`, where messages are only a load.
+    ("slowdown", Better::Smaller),
     ("one_way_ns", Better::Smaller),
     ("requests_per_s", Better::Larger),
     ("connections_per_s", Better::Larger),
@@ -253,6 +255,21 @@ mod tests {
         without.metrics.as_mut().unwrap().clear();
         let error = compare(&[without.clone()], &[without]).unwrap_err();
         assert_eq!(error, CompareError::NotComparable);
+    }
+
+    #[test]
+    fn a_computation_is_compared_by_its_slowdown_not_by_the_messages_next_to_it() {
+        let of = |slowdown: f64, rate: f64| {
+            let mut record = measured("a", &[]);
+            record.device.kind = DeviceKind::Model;
+            let metrics = record.metrics.as_mut().unwrap();
+            metrics.clear();
+            metrics.insert("slowdown".to_owned(), slowdown.into());
+            metrics.insert("messages_per_s".to_owned(), rate.into());
+            [record]
+        };
+        let change = compare(&of(3.0, 1e5), &of(1.5, 1e4)).unwrap().changes;
+        assert_eq!((change[0].metric, change[0].ratio), ("slowdown", 2.0));
     }
 
     #[test]
