@@ -1,6 +1,8 @@
 // Walks the corner cases of librdmacm: events, options and errors. Arguments: the device's address, an address where nobody
 // answers (or an empty string), and a multicast group.
 #include "connections.h"
+#include <pthread.h>
+#include <sys/wait.h>
 
 static const char *nobody;
 
@@ -51,6 +53,21 @@ static void walk_ports(void) {
     struct rdma_cm_id *datagrams = new_id(RDMA_PS_UDP);
     CHECK(rdma_bind_addr(datagrams, (struct sockaddr *)&same) == 0); // another port space
     destroy(datagrams);
+    // An id has its port from the bind on, not only while it listens.
+    struct rdma_cm_id *bound = new_id(RDMA_PS_TCP), *other = new_id(RDMA_PS_TCP);
+    struct sockaddr_storage next_port = at(own, PORT + 1);
+    CHECK(rdma_bind_addr(bound, (struct sockaddr *)&next_port) == 0);
+    FAILED(rdma_bind_addr(other, (struct sockaddr *)&next_port), EADDRINUSE);
+    destroy(bound);
+    int yes = 1;
+    bound = new_id(RDMA_PS_TCP);
+    for (int i = 0; i < 2; i++) {
+        struct rdma_cm_id *id = i ? other : bound;
+        CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof yes) == 0);
+        CHECK(rdma_bind_addr(id, (struct sockaddr *)&next_port) == 0);
+    }
+    destroy(other);
+    destroy(bound);
     destroy(second);
     destroy(first);
 }
@@ -75,6 +92,103 @@ static void walk_options(void) {
     CHECK(ended(id, RDMA_CM_EVENT_ROUTE_RESOLVED) == 0);
     CHECK(id->route.path_rec->traffic_class == tos);
     destroy(id);
+}
+
+// The backlog counts the requests that the program has not taken.
+static void walk_backlog(void) {
+    struct rdma_cm_id *listener = listening(PORT, 1), *active[3], *passive[3];
+    for (int i = 0; i < 3; i++) {
+        active[i] = routed(own, PORT);
+        with_queue_pair(active[i]);
+        CHECK(rdma_connect(active[i], NULL) == 0);
+        passive[i] = requested(listener, "");
+    }
+    for (int i = 0; i < 3; i++) {
+        CHECK(rdma_reject(passive[i], NULL, 0) == 0);
+        CHECK(ended(active[i], RDMA_CM_EVENT_REJECTED) == 28);
+        destroy(passive[i]);
+        destroy(active[i]);
+    }
+    destroy(listener);
+}
+
+static struct rdma_event_channel *destination;
+static volatile int has_moved;
+
+static void *move(void *id) {
+    CHECK(rdma_migrate_id(id, destination) == 0);
+    has_moved = 1;
+    return NULL;
+}
+
+// An id moves once all events of its old channel are acknowledged.
+static void walk_migration(void) {
+    struct rdma_cm_id *id = new_id(RDMA_PS_TCP);
+    struct sockaddr_storage to = at(own, PORT);
+    CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1000) == 0);
+    struct rdma_cm_event *event = next(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+    destination = rdma_create_event_channel();
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, move, id) == 0);
+    usleep(50000);
+    CHECK(!has_moved);
+    CHECK(rdma_ack_cm_event(event) == 0);
+    CHECK(pthread_join(thread, NULL) == 0 && has_moved && id->channel == destination);
+    destroy(id);
+    rdma_destroy_event_channel(destination);
+}
+
+// Connects at a loopback address of the family that the device does not have, where all devices are.
+static void walk_loopback(void) {
+    const char *device = own;
+    own = strchr(device, ':') ? "127.0.0.1" : "::1";
+    struct rdma_cm_id *listener = new_id(RDMA_PS_TCP);
+    struct sockaddr_storage to = at(own, PORT);
+    CHECK(rdma_bind_addr(listener, (struct sockaddr *)&to) == 0 && rdma_listen(listener, 1) == 0);
+    struct rdma_cm_id *active = routed(own, PORT);
+    with_queue_pair(active);
+    CHECK(rdma_connect(active, NULL) == 0);
+    struct rdma_cm_id *passive = requested(listener, "");
+    with_queue_pair(passive);
+    CHECK(rdma_accept(passive, NULL) == 0);
+    for (int i = 0; i < 2; i++) {
+        struct rdma_cm_event *event = next(channel, RDMA_CM_EVENT_ESTABLISHED);
+        CHECK(rdma_ack_cm_event(event) == 0);
+    }
+    destroy(active);
+    CHECK(ended(passive, RDMA_CM_EVENT_DISCONNECTED) == 0);
+    destroy(passive);
+    destroy(listener);
+    own = device;
+    // Another device may have another address of its own family.
+    if (!strchr(own, ':')) {
+        struct rdma_cm_id *id = new_id(RDMA_PS_TCP);
+        struct sockaddr_storage strange = at("127.41.0.77", PORT);
+        FAILED(rdma_bind_addr(id, (struct sockaddr *)&strange), ENODEV);
+        destroy(id);
+    }
+}
+
+// A process that was forked after its parent used librdmacm connects with objects of its own.
+static void walk_fork(void) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        channel = rdma_create_event_channel();
+        CHECK(channel);
+        struct rdma_cm_id *listener = listening(PORT + 7, 1), *active = routed(own, PORT + 7);
+        with_queue_pair(active);
+        CHECK(rdma_connect(active, NULL) == 0);
+        struct rdma_cm_id *passive = requested(listener, "");
+        CHECK(rdma_reject(passive, NULL, 0) == 0);
+        CHECK(ended(active, RDMA_CM_EVENT_REJECTED) == 28);
+        destroy(passive);
+        destroy(active);
+        destroy(listener);
+        exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
 // Connects, moves both ids to a channel of their own, and disconnects.
@@ -198,6 +312,7 @@ static void walk_group(const char *ip) {
     CHECK(event->id == id && event->status == 0 && event->param.ud.private_data == &group);
     CHECK(event->param.ud.qp_num == 0xffffff && event->param.ud.ah_attr.is_global);
     CHECK(rdma_ack_cm_event(event) == 0);
+    REFUSED(ibv_destroy_qp(id->qp), EBUSY);
     CHECK(rdma_leave_multicast(id, (struct sockaddr *)&group) == 0);
     FAILED(rdma_leave_multicast(id, (struct sockaddr *)&group), EADDRNOTAVAIL);
     destroy(id);
@@ -217,6 +332,10 @@ int main(int argc, char **argv) {
     walk_addresses();
     walk_ports();
     walk_options();
+    walk_backlog();
+    walk_migration();
+    walk_loopback();
+    walk_fork();
     walk_connection();
     walk_establish();
     walk_rejections();

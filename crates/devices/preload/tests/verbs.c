@@ -137,6 +137,14 @@ static void test_connection(enum ibv_qp_type type, struct ibv_cq *cq, struct ibv
         wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP, wr.wr.atomic.compare_add = 42, wr.wr.atomic.swap = 1;
         CHECK(carry_out(a, cq, wr).opcode == IBV_WC_COMP_SWAP && *(uint64_t *)(buffer + 4096) == 1);
         CHECK(*(uint64_t *)(buffer + 5000) == 42);
+        // The old value may be scattered.
+        struct ibv_sge parts[2] = {{(uintptr_t)buffer + 5100, 3, mr->lkey}, {(uintptr_t)buffer + 5200, 5, mr->lkey}};
+        *(uint64_t *)(buffer + 4096) = 0x0807060504030201;
+        wr.sg_list = parts, wr.num_sge = 2, wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+        CHECK(carry_out(a, cq, wr).status == IBV_WC_SUCCESS);
+        uint64_t old = 0x0807060504030201;
+        CHECK(memcmp(buffer + 5100, &old, 3) == 0 && memcmp(buffer + 5200, (char *)&old + 3, 5) == 0);
+        wr.sg_list = &sge, wr.num_sge = 1;
         // A wrong key moves both queue pairs to the error state.
         wr.opcode = IBV_WR_RDMA_WRITE, wr.wr.rdma.rkey = mr->rkey ^ 1 << 20;
         CHECK(carry_out(a, cq, wr).status == IBV_WC_REM_ACCESS_ERR);

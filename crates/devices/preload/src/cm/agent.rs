@@ -89,9 +89,10 @@ impl AgentState {
 
 impl Agent {
     /// Returns the address at which the device reaches a host: of this host its own, even if the program uses a loopback
-    /// address.
+    /// address, unless devices are at such addresses, too.
     pub(super) const fn reached_as(&self, ip: IpAddr) -> IpAddr {
-        match ip.is_loopback() && !self.ip.is_loopback() {
+        let is_of_devices = self.ip.is_loopback() && self.ip.is_ipv4() == ip.is_ipv4();
+        match ip.is_loopback() && !is_of_devices {
             true => self.ip,
             false => ip,
         }

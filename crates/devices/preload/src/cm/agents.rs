@@ -1,28 +1,28 @@
 //! The agents of all devices.
 
 use std::net::IpAddr;
-use std::sync::OnceLock;
+use std::sync::Mutex;
 
 use super::agent::Agent;
 use super::{deliver, verbs};
 use crate::call::Refusal;
 use crate::device;
+use crate::object::lock;
+
+/// The agents of a process, and its number. A process that was forked has none of its parent's threads, and starts agents of
+/// its own.
+static AGENTS: Mutex<Option<(u32, &[&Agent])>> = Mutex::new(None);
 
 /// Returns the agents of all devices, which are opened at the first call.
 pub(super) fn agents() -> Result<&'static [&'static Agent], Refusal> {
-    static AGENTS: OnceLock<Vec<&'static Agent>> = OnceLock::new();
-    let agents = AGENTS.get_or_init(|| {
-        // SAFETY: a device of the list.
-        let opened = device::ours().map(|device| unsafe { verbs::ibv_open_device(device) });
-        let agents = opened.filter(|context| !context.is_null());
-        let started = agents.filter_map(|context| Agent::start(context, deliver::events).ok());
-        let started: Vec<_> = started.collect();
-        if !started.is_empty() {
-            // SAFETY: the function takes no argument and does not unwind.
-            unsafe { libc::atexit(say_goodbye) };
-        }
-        started
-    });
+    let process = std::process::id();
+    let mut known = lock(&AGENTS);
+    let agents = match *known {
+        Some((owner, agents)) if owner == process => agents,
+        _ => start(),
+    };
+    *known = Some((process, agents));
+    drop(known);
     match agents.is_empty() {
         true => Err(Refusal::new(
             libc::ENODEV,
@@ -32,11 +32,26 @@ pub(super) fn agents() -> Result<&'static [&'static Agent], Refusal> {
     }
 }
 
-/// Returns the agent of the device at an address. The loopback address is every device's.
+/// Opens all devices, and starts their agents.
+fn start() -> &'static [&'static Agent] {
+    // SAFETY: a device of the list.
+    let opened = device::ours().map(|device| unsafe { verbs::ibv_open_device(device) });
+    let agents = opened.filter(|context| !context.is_null());
+    let started = agents.filter_map(|context| Agent::start(context, deliver::events).ok());
+    let started: Vec<_> = started.collect();
+    if !started.is_empty() {
+        // SAFETY: the function takes no argument and does not unwind.
+        unsafe { libc::atexit(say_goodbye) };
+    }
+    started.leak()
+}
+
+/// Returns the agent of the device at an address. A loopback address is every device's, unless another program's device can
+/// have it.
 pub(super) fn at(ip: IpAddr) -> Result<&'static Agent, Refusal> {
     let agents = agents()?;
     let exact = agents.iter().find(|agent| agent.ip == ip);
-    let any = || agents.first().filter(|_| ip.is_loopback());
+    let any = || agents.iter().find(|agent| agent.reached_as(ip) != ip);
     exact.or_else(any).copied().ok_or_else(|| {
         let own: Vec<_> = agents.iter().map(|agent| agent.ip.to_string()).collect();
         Refusal::new(
@@ -47,12 +62,15 @@ pub(super) fn at(ip: IpAddr) -> Result<&'static Agent, Refusal> {
 }
 
 /// Whether an id that is bound to this address is bound to no device, and listens on all: a loopback address, as the
-/// kernel treats it, unless a device has it. (libfabric then takes the device's address, which other hosts reach.)
+/// kernel treats it, unless a device can have it. (libfabric then takes the device's address, which other hosts reach.)
 pub(super) fn is_any_device(ip: IpAddr) -> Result<bool, Refusal> {
-    Ok(ip.is_loopback() && agents()?.iter().all(|agent| agent.ip != ip))
+    Ok(agents()?.iter().all(|agent| agent.reached_as(ip) != ip))
 }
 
 extern "C" fn say_goodbye() {
-    let agents = agents().unwrap_or_default().iter();
+    let known = lock(&AGENTS);
+    // A process that was forked may have none of its own.
+    let own = known.filter(|(process, _)| *process == std::process::id());
+    let agents = own.into_iter().flat_map(|(_, agents)| agents);
     agents.for_each(|agent| agent.say_goodbye());
 }

@@ -36,8 +36,7 @@ fn timeout(code: u8) -> AckTimeout {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     call::number("rdma_connect", || {
-        // SAFETY: the program passes an id.
-        let shared = unsafe { Shared::of(id) }?;
+        let shared = Shared::of(id)?;
         let (phase, space) = {
             let state = lock(&shared.state);
             (state.phase, state.space)
@@ -182,8 +181,7 @@ fn resolve(shared: &Arc<Shared>, agent: &'static Agent, wanted: &Wanted) -> Resu
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     call::number("rdma_accept", || {
-        // SAFETY: the program passes an id.
-        let shared = unsafe { Shared::of(id) }?;
+        let shared = Shared::of(id)?;
         let (agent, conn) = shared.connection()?;
         let (space, peer) = {
             let state = lock(&shared.state);
@@ -288,8 +286,7 @@ unsafe extern "C" fn rdma_reject_ece(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     call::number("rdma_disconnect", || {
-        // SAFETY: the program passes an id.
-        let shared = unsafe { Shared::of(id) }?;
+        let shared = Shared::of(id)?;
         let (agent, conn) = shared.connection()?;
         let phase = lock(&shared.state).phase;
         if !matches!(
@@ -314,8 +311,7 @@ unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
     call::number("rdma_notify", || {
-        // SAFETY: the program passes an id.
-        let shared = unsafe { Shared::of(id) }?;
+        let shared = Shared::of(id)?;
         if event != adverb_abi::IBV_EVENT_COMM_EST {
             return Err(Refusal::invalid(format!(
                 "event {event}: expected IBV_EVENT_COMM_EST"
@@ -334,8 +330,7 @@ unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     call::number("rdma_set_local_ece", || {
-        // SAFETY: the program passes an id and options.
-        let _ = unsafe { Shared::of(id) }?;
+        let _ = Shared::of(id)?;
         if ece.is_null() {
             return Err(Refusal::invalid("the options are NULL"));
         }

@@ -77,8 +77,7 @@ unsafe extern "C" fn rdma_create_id(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     call::number("rdma_destroy_id", || {
-        // SAFETY: the program destroys an id that it has, once.
-        id::destroy(&unsafe { Shared::of(id) }?);
+        id::destroy(&Shared::of(id)?);
         Ok(0)
     })
 }
@@ -89,8 +88,10 @@ unsafe extern "C" fn rdma_migrate_id(
     channel: *mut rdma_event_channel,
 ) -> c_int {
     call::number("rdma_migrate_id", || {
-        // SAFETY: the program passes an id.
-        migrate(&unsafe { Shared::of(id) }?, channel)?;
+        let shared = Shared::of(id)?;
+        migrate(&shared, channel)?;
+        // Afterwards no other thread handles an event of the old channel (rdma_migrate_id(3)).
+        shared.wait_for_acknowledgements();
         Ok(0)
     })
 }

@@ -20,6 +20,11 @@ impl Channel {
         if event.is_reply {
             (event.kind, event.status) = finish(&event.id);
         }
+        if event.kind == Kind::ConnectRequest
+            && let Ok((agent, conn)) = event.id.connection()
+        {
+            agent.with(|state, _| state.manager.taken(conn));
+        }
         Ok(event.hand_out())
     }
 }
@@ -94,8 +99,7 @@ fn establish(shared: &Arc<Shared>) -> Result<(), Refusal> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     call::number("rdma_establish", || {
-        // SAFETY: the program passes an id.
-        let shared = unsafe { Shared::of(id) }?;
+        let shared = Shared::of(id)?;
         // SAFETY: the id is alive.
         if !unsafe { (*id).qp }.is_null() {
             return Err(Refusal::invalid(

@@ -1,6 +1,6 @@
 //! Ids: the C structure, and the state behind it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -115,6 +115,8 @@ pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) channel: Arc<Channel>,
     pub(super) is_sync: bool,
+    /// Other ids that also do may have the same address (`RDMA_OPTION_ID_REUSEADDR`).
+    pub(super) reuses_address: bool,
     pub(super) space: PortSpace,
     pub(super) agent: Option<&'static Agent>,
     pub(super) conn: Option<ConnId>,
@@ -142,22 +144,16 @@ pub(crate) struct Shared {
     acknowledged: Condvar,
 }
 
-/// The addresses of all ids.
-static ALIVE: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+/// All ids, by the addresses of C's structures.
+static ALIVE: Mutex<BTreeMap<usize, Arc<Shared>>> = Mutex::new(BTreeMap::new());
 
 type IdObject = Object<rdma_cm_id, Arc<Shared>>;
 
 impl Shared {
     /// Returns the id behind a pointer from C. perftest passes destroyed ids after a refused connection.
-    ///
-    /// # Safety
-    /// No other thread destroys the id during the call.
-    pub(super) unsafe fn of(id: *const rdma_cm_id) -> Result<Arc<Self>, Refusal> {
-        if !lock(&ALIVE).contains(&id.addr()) {
-            return Err(Refusal::invalid("the id is NULL, or was destroyed"));
-        }
-        // SAFETY: the id is alive.
-        Ok(unsafe { IdObject::of(id) }.own.clone())
+    pub(super) fn of(id: *const rdma_cm_id) -> Result<Arc<Self>, Refusal> {
+        let known = lock(&ALIVE).get(&id.addr()).cloned();
+        known.ok_or_else(|| Refusal::invalid("the id is NULL, or was destroyed"))
     }
 
     pub(super) fn c(&self) -> *mut rdma_cm_id {
@@ -179,7 +175,7 @@ impl Shared {
     }
 
     /// Waits until the program has acknowledged all events.
-    fn wait_for_acknowledgements(&self) {
+    pub(super) fn wait_for_acknowledgements(&self) {
         let taken = lock(&self.taken);
         let all = self.acknowledged.wait_while(taken, |taken| *taken > 0);
         drop(all.unwrap_or_else(PoisonError::into_inner));
@@ -245,6 +241,25 @@ impl Shared {
     }
 }
 
+/// Whether an id of this process is bound to a port, at this address or at all.
+pub(super) fn is_bound(at: SocketAddr, space: PortSpace, reuses_address: bool) -> bool {
+    let all: Vec<_> = lock(&ALIVE).values().cloned().collect();
+    all.iter().any(|other| {
+        let state = lock(&other.state);
+        let is_bound = matches!(
+            state.phase,
+            Phase::Bound | Phase::Listening | Phase::AddrResolved | Phase::RouteResolved
+        );
+        let is_at = |own: &SocketAddr| {
+            let overlaps =
+                own.ip() == at.ip() || own.ip().is_unspecified() || at.ip().is_unspecified();
+            own.port() == at.port() && overlaps
+        };
+        let may_share = reuses_address && state.reuses_address;
+        is_bound && !may_share && state.space == space && state.local.as_ref().is_some_and(is_at)
+    })
+}
+
 /// What an id is created from.
 pub(super) struct Origin {
     pub(super) c_channel: *mut rdma_event_channel,
@@ -271,6 +286,7 @@ pub(super) fn create(origin: Origin) -> Arc<Shared> {
             phase,
             channel,
             is_sync: false,
+            reuses_address: false,
             space,
             agent: None,
             conn: None,
@@ -294,7 +310,7 @@ pub(super) fn create(origin: Origin) -> Arc<Shared> {
     c.qp_type = qp_type;
     let c = Object::create(c, shared.clone());
     shared.c.store(c, Ordering::Release);
-    lock(&ALIVE).insert(c.addr());
+    lock(&ALIVE).insert(c.addr(), shared.clone());
     shared
 }
 

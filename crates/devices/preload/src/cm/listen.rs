@@ -10,15 +10,15 @@ use adverb_wire::cm::{PortSpace, ServiceId};
 use super::address;
 use super::agent::{Agent, random};
 use super::agents::{agents, at, is_any_device};
-use super::id::{Phase, Shared};
+use super::id::{Phase, Shared, is_bound};
 use crate::call::{self, Refusal};
 use crate::object::lock;
 
 /// Binds an id to a local address.
 pub(super) fn bind(shared: &Shared, wanted: SocketAddr) -> Result<(), Refusal> {
-    let (phase, space) = {
+    let (phase, space, reuses) = {
         let state = lock(&shared.state);
-        (state.phase, state.space)
+        (state.phase, state.space, state.reuses_address)
     };
     if phase != Phase::New {
         return Err(Refusal::invalid("the id has an address"));
@@ -41,6 +41,12 @@ pub(super) fn bind(shared: &Shared, wanted: SocketAddr) -> Result<(), Refusal> {
         ));
     }
     let local = SocketAddr::new(wanted.ip(), port);
+    if is_bound(local, space, reuses) {
+        return Err(Refusal::new(
+            libc::EADDRINUSE,
+            format!("{wanted}: another id is bound to it"),
+        ));
+    }
     match is_any {
         true => {
             // SAFETY: the id is alive.
@@ -53,12 +59,14 @@ pub(super) fn bind(shared: &Shared, wanted: SocketAddr) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns a random port of the range that Linux uses, for which no process listens.
+/// Returns a random port of the range that Linux uses, for which no process listens, and to which no id is bound.
 pub(super) fn free_port(agents: &[&Agent], space: PortSpace) -> u16 {
     loop {
         let port = 32768 + (random() % 28232) as u16;
         let service = ServiceId::of(space, port);
-        if !agents.iter().any(|agent| agent.is_taken(service)) {
+        let anywhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
+        let is_taken = agents.iter().any(|agent| agent.is_taken(service));
+        if !is_taken && !is_bound(anywhere, space, false) {
             return port;
         }
     }
@@ -77,8 +85,7 @@ unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut libc::sockad
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     call::number("rdma_listen", || {
-        // SAFETY: the program passes an id.
-        let shared = unsafe { Shared::of(id) }?;
+        let shared = Shared::of(id)?;
         if lock(&shared.state).phase == Phase::New {
             bind(&shared, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0))?;
         }

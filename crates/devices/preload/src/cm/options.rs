@@ -44,8 +44,7 @@ unsafe extern "C" fn rdma_set_option(
     length: usize,
 ) -> c_int {
     call::number("rdma_set_option", || {
-        // SAFETY: the program passes an id.
-        let shared = unsafe { Shared::of(id) }?;
+        let shared = Shared::of(id)?;
         let mut state = lock(&shared.state);
         // SAFETY: the program passes a value of `length` bytes.
         let first = || unsafe { value.cast::<u8>().read() };
@@ -54,8 +53,12 @@ unsafe extern "C" fn rdma_set_option(
             (OPTION_ID, OPTION_ACK_TIMEOUT, 1) if first() < 32 => {
                 state.peer.ack_timeout = first();
             }
-            // Addresses are reusable once nobody listens, and an IPv6 device takes no IPv4 requests.
-            (OPTION_ID, OPTION_REUSEADDR | OPTION_AFONLY, 4) => {}
+            (OPTION_ID, OPTION_REUSEADDR, 4) => {
+                // SAFETY: as above.
+                state.reuses_address = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
+            }
+            // An IPv6 device takes no IPv4 requests.
+            (OPTION_ID, OPTION_AFONLY, 4) => {}
             (OPTION_ID, OPTION_ACK_TIMEOUT, 1) => {
                 return Err(Refusal::invalid(format!(
                     "invalid ACK timeout {}: expected 0 to 31",

@@ -126,8 +126,7 @@ pub(super) fn resolve_route(shared: &Arc<Shared>) -> Result<(), Refusal> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
     call::number("rdma_resolve_route", || {
-        // SAFETY: the program passes an id.
-        let shared = unsafe { Shared::of(id) }?;
+        let shared = Shared::of(id)?;
         resolve_route(&shared)?;
         shared.complete()?;
         Ok(0)

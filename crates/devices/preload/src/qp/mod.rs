@@ -280,7 +280,12 @@ unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr)
 unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     forward!(qp => ibv_destroy_qp(qp));
     call::status("ibv_destroy_qp", || {
-        // SAFETY: the program destroys a queue pair that it has created, once.
+        // SAFETY: the program passes a queue pair that it has created.
+        if unsafe { Qp::of(qp) }.soft.is_in_group() {
+            let reason = "the queue pair is attached to a multicast group: detach it first";
+            return Err(Refusal::new(libc::EBUSY, reason));
+        }
+        // SAFETY: the program destroys it once.
         unsafe { Qp::destroy(qp) };
         Ok(())
     })

@@ -350,6 +350,11 @@ impl SoftQp {
         target.is_some_and(|target| Arc::ptr_eq(&target.domain, &xrcd.inner))
     }
 
+    /// Whether it is attached to a multicast group.
+    pub fn is_in_group(&self) -> bool {
+        self.inner.is_in_group()
+    }
+
     /// Posts all requests, or none if one of them is invalid or the queue has too little room
     /// (`ibv_wr_complete`).
     ///

@@ -31,6 +31,16 @@ impl QpInner {
         }
     }
 
+    /// Whether the queue pair is attached to a group.
+    pub(super) fn is_in_group(&self) -> bool {
+        let port = self
+            .port
+            .udp
+            .as_ref()
+            .filter(|_| self.service == QpType::Ud);
+        port.is_some_and(|udp| udp.is_in_group(self.qpn))
+    }
+
     /// Removes the queue pair from all groups before it is destroyed.
     pub(super) fn leave_groups(&self) {
         if let (QpType::Ud, Some(udp)) = (self.service, &self.port.udp) {

@@ -16,16 +16,13 @@ use crate::shm::copy::place;
 use crate::shm::peer::Reached;
 
 impl Connection {
-    /// Carries out an atomic request on the peer's word at `at`. Its SGE was checked.
+    /// Carries out an atomic request on the peer's word at `at`. Its SGEs were checked.
     #[inline]
     pub(super) fn atomic(&mut self, request: &SendRequest<'_>, at: RemoteAddress) -> Attempt {
         if self.max_rd_atomic == 0 {
             return Attempt::Done(WcStatus::LocQpOpErr);
         }
-        let &[into] = request.sges else {
-            return Attempt::Done(WcStatus::LocLenErr);
-        };
-        if u64::from(into.length()) != Operation::ATOMIC_SIZE {
+        if request.length() != Operation::ATOMIC_SIZE {
             return Attempt::Done(WcStatus::LocLenErr);
         }
         let is_aligned = at.addr.is_multiple_of(Operation::ATOMIC_SIZE);
@@ -51,9 +48,15 @@ impl Connection {
             )),
         };
         let given_back = before.map(|before| {
-            let into = local_address(&self.own.port, &into);
-            // SAFETY: `Source::check` checked the SGE's key, range and LOCAL_WRITE; it has 8 bytes.
-            unsafe { place(into, (&raw const before).cast(), size_of::<u64>()) };
+            let bytes = before.to_ne_bytes();
+            let mut rest = &bytes[..];
+            for sge in request.sges.iter().filter(|sge| sge.length() > 0) {
+                let (part, behind) = rest.split_at(sge.length() as usize);
+                let into = local_address(&self.own.port, sge);
+                // SAFETY: `Source::check` checked the SGE's key, range and LOCAL_WRITE.
+                unsafe { place(into, part.as_ptr(), part.len()) };
+                rest = behind;
+            }
         });
         self.ended(given_back)
     }

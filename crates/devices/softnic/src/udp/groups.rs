@@ -79,6 +79,12 @@ impl Groups {
         });
     }
 
+    /// Whether a queue pair is a member of a group.
+    pub(super) fn have(&self, qpn: Qpn) -> bool {
+        let mut groups = self.0.values();
+        groups.any(|group| group.members.contains(&qpn))
+    }
+
     /// Returns the members of a group.
     pub(super) fn members(&self, ip: IpAddr) -> &[Qpn] {
         self.0.get(&ip).map_or(&[], |group| &group.members)

@@ -260,6 +260,11 @@ impl Udp {
         self.driver().datagrams.groups.leave(qpn, ip)
     }
 
+    /// Whether a UD queue pair is attached to a multicast group.
+    pub(crate) fn is_in_group(&self, qpn: Qpn) -> bool {
+        self.driver().datagrams.groups.have(qpn)
+    }
+
     /// Removes a UD queue pair from all multicast groups.
     pub(crate) fn leave_all(&self, qpn: Qpn) {
         self.driver().datagrams.groups.leave_all(qpn);

@@ -68,8 +68,10 @@ pub(super) struct Connection<P> {
     pub(super) is_passive: bool,
     /// Passive: the peer's name, as in the request.
     pub(super) request_id: u32,
-    /// Passive, not answered: the service whose backlog it belongs to.
+    /// Passive: the requested service.
     pub(super) service: Option<ServiceId>,
+    /// Whether it belongs to the backlog of the service.
+    pub(super) is_in_backlog: bool,
     /// The program has destroyed it.
     pub(super) is_orphan: bool,
 }
@@ -88,6 +90,7 @@ impl<P> Connection<P> {
             is_passive: false,
             request_id: 0,
             service: None,
+            is_in_backlog: false,
             is_orphan: false,
         }
     }

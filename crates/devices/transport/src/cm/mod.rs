@@ -13,7 +13,7 @@
 //! message that it sent, and sends it again when the peer repeats the message that it answered. Before the program has
 //! decided, a repeated message is answered by a MRA, after which the peer waits longer.
 //!
-//! **Limits.** A listener holds at most its backlog of requests that the program has not answered. Further requests are
+//! **Limits.** A listener holds at most its backlog of requests that the program has not taken. Further requests are
 //! dropped, and the peer repeats them. The number of connections is bounded.
 
 mod connection;

@@ -163,13 +163,24 @@ impl<P: Peer> Manager<P> {
         }
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.service = Some(service);
+            connection.is_in_backlog = true;
         }
     }
 
-    /// The program has answered the request, or it is gone.
+    /// The program has taken the request: it makes room for another one. So the kernel counts; a program may take several
+    /// requests before it answers the first one.
+    pub fn taken(&mut self, id: ConnId) {
+        self.leave_backlog(id.0);
+    }
+
+    /// The program has taken the request, or it is gone.
     pub(super) fn leave_backlog(&mut self, id: u32) {
         let connection = self.connections.get_mut(&id);
-        let service = connection.and_then(|connection| connection.service.take());
+        let connection = connection.filter(|c| c.is_in_backlog);
+        let service = connection.and_then(|connection| {
+            connection.is_in_backlog = false;
+            connection.service
+        });
         if let Some(listener) = service.and_then(|service| self.listeners.get_mut(&service)) {
             listener.waiting = listener.waiting.saturating_sub(1);
         }
