@@ -25,17 +25,21 @@ pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<()> {
         records.extend(found);
     }
     let records = merged(records);
-    refuse_other_studies(args, &records)?;
     let pairs: Vec<PairRecord> = pair_records(&records);
     let pairs: Vec<&PairRecord> = pairs.iter().collect();
-    // Of a study without records there is nothing to say, unless it was named.
-    let is_there = |ledger: &&Ledger| {
-        args.study.is_some() || records.iter().any(|record| is_of(ledger, record))
-    };
-    let mut assessments: Vec<_> = asked(args)
-        .filter(is_there)
-        .flat_map(|ledger| assess(ledger, &pairs, &records))
-        .collect();
+    let mut assessments = Vec::new();
+    for ledger in asked(args) {
+        let of_ledger = assess(ledger, &pairs, &records);
+        // Cells that were measured for the figures of one study answer claims of others, too.
+        let has_answers = of_ledger.iter().any(Assessment::has_answers);
+        let is_named = !args.only.is_empty() && ledger.claims.iter().any(|c| is_asked(args, c));
+        if has_answers || is_named || records.iter().any(|record| is_of(ledger, record)) {
+            assessments.extend(of_ledger);
+        }
+    }
+    if assessments.is_empty() {
+        return Err(no_claims(args, &records).into());
+    }
     for assessment in &mut assessments {
         assessment
             .judgements
@@ -104,12 +108,8 @@ fn is_of(ledger: &Ledger, record: &Record) -> bool {
             || figures.any(|id| record.figures.iter().any(|own| own == id)))
 }
 
-/// Refuses records that cannot be of the studies that were asked for.
-fn refuse_other_studies(args: &ClaimsArgs, records: &[Record]) -> Result<(), Usage> {
-    let can_be_asked = |record: &Record| asked(args).any(|ledger| is_of(ledger, record));
-    if records.iter().any(can_be_asked) {
-        return Ok(());
-    }
+/// The error if no claim of the studies that were asked for is about the records.
+fn no_claims(args: &ClaimsArgs, records: &[Record]) -> Usage {
     let what = match records.first() {
         None => "no records".to_owned(),
         Some(record) if record.figures.is_empty() => format!("records of {}", record.program),
@@ -117,11 +117,11 @@ fn refuse_other_studies(args: &ClaimsArgs, records: &[Record]) -> Result<(), Usa
     };
     let dirs = args.dirs.iter().map(|dir| dir.display().to_string());
     let studies = asked(args).map(|ledger| ledger.study.as_str());
-    Err(Usage(format!(
+    Usage(format!(
         "{}: {what}, which no claim of {} is about: name a folder that `adverb study` wrote for it",
         dirs.collect::<Vec<_>>().join(", "),
         one_of(&studies.collect::<Vec<_>>()),
-    )))
+    ))
 }
 
 fn print(assessments: &[Assessment<'_>]) -> anyhow::Result<()> {

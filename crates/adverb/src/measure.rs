@@ -196,11 +196,8 @@ impl Rows {
 
 impl Table for Rows {
     fn title(&self, record: &Record) -> String {
-        let asked = self.cells.iter().find(|spec| spec.id == record.cell);
-        let pair = PairRecord::of(record).zip(asked);
-        pair.map_or_else(String::new, |(record, spec)| {
-            table::title(&record, &spec.params)
-        })
+        let pair = PairRecord::of(record);
+        pair.map_or_else(String::new, |record| table::title(&record, &self.cells))
     }
 
     fn columns(&self, _: &Record) -> Vec<(&'static str, usize)> {

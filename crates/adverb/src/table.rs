@@ -1,11 +1,12 @@
 //! Records as table rows. Rows are printed as cells end, so the columns have fixed widths.
 
+use adverb_report::format;
 use adverb_results::{
-    Completion, CpuShare, DeviceKind, Latency, Opcode, PairRecord, Params, Program, Transport,
+    Completion, CpuShare, DeviceKind, Latency, Opcode, PairRecord, Program, Transport,
 };
 use adverb_units::{MessageRate, Span};
 use adverb_verbs::AckTimeout;
-use adverb_workload::pair::Request;
+use adverb_workload::pair::{CellSpec, Request};
 
 type Column = (&'static str, usize, fn(&PairRecord) -> Option<String>);
 
@@ -132,18 +133,19 @@ pub(crate) fn row(record: &PairRecord, unit: ThroughputUnit) -> Vec<Option<Strin
 }
 
 /// The same for a record of TCP.
-fn stream_title(record: &PairRecord) -> String {
+fn stream_title(record: &PairRecord, asked: &[CellSpec]) -> String {
     let p = &record.params;
     let how = match p.completion {
-        Completion::Poll => "polling",
-        Completion::Event | Completion::Hybrid(_) => "sleeping",
+        _ if !are_same(asked, |r| r.completion) => "",
+        Completion::Poll => "polling ",
+        Completion::Event | Completion::Hybrid(_) => "sleeping ",
     };
     let mut title = format!(
-        "{} {} on {}: {how} sockets, TCP_NODELAY",
+        "{} {} on {}: {how}sockets, TCP_NODELAY",
         record.program, p.op, record.device
     );
-    if record.program == Program::Blast {
-        title += &format!(", {} buffers", p.buffers);
+    if record.program == Program::Blast && are_same(asked, |r| r.buffers) {
+        title += &format!(", {}", format::buffers(p.buffers));
     }
     if p.traffic.reversed {
         title += ", reversed";
@@ -151,47 +153,53 @@ fn stream_title(record: &PairRecord) -> String {
     title + &passive_side(record)
 }
 
-/// Returns the title above the rows: the parameters that they share.
-pub(crate) fn title(record: &PairRecord, asked: &Request) -> String {
+/// Whether all points have the same value of a parameter. Columns show the others.
+fn are_same<T: PartialEq>(points: &[CellSpec], of: impl Fn(&Request) -> T) -> bool {
+    let mut pairs = points.windows(2);
+    pairs.all(|two| of(&two[0].params) == of(&two[1].params))
+}
+
+/// Returns the title above the rows of the points `asked`: the parameters that they share.
+pub(crate) fn title(record: &PairRecord, asked: &[CellSpec]) -> String {
     let p = &record.params;
     if p.traffic.transport == Transport::Tcp {
-        return stream_title(record);
+        return stream_title(record, asked);
     }
-    let mut title = format!(
-        "{} {} on {}: {}, completions by {}",
-        record.program,
-        p.op,
-        record.device,
-        if p.inline { "inline" } else { "not inline" },
-        p.completion,
-    );
-    if record.program == Program::Blast {
-        title += &format!(", {} buffers, {} posts", p.buffers, p.post);
-        if p.traffic.qps != 1 {
-            title += &format!(" on each of {} queue pairs", p.traffic.qps);
-        }
-        if p.traffic.bidirectional {
-            title += ", both directions";
-        }
-    }
-    if !p.traffic.transport.is_default() {
-        title += &format!(", transport {}", p.traffic.transport);
-    }
-    if p.traffic.reversed {
-        title += ", reversed";
-    }
-    title += &format!(", signaled: {}", p.signal);
-    if let Some(path_mtu) = &p.path_mtu_bytes {
-        title += &format!(", path MTU {path_mtu}");
-    }
+    let is_blast = record.program == Program::Blast;
+    let traffic = p.traffic;
     let may_wait = p.impairment.is_some_and(|impairment| !impairment.is_none());
-    if may_wait || asked.path.ack_timeout.is_some() || asked.path.retries.is_some() {
-        title += &retransmission(p);
-    }
-    if let Some(impairment) = &p.impairment {
-        title += &format!(", {impairment}");
-    }
-    title + &passive_side(record)
+    let asks = |r: &Request| r.path.ack_timeout.is_some() || r.path.retries.is_some();
+    let may_retry = may_wait || asked.iter().any(|spec| asks(&spec.params));
+    let timeout = p.ack_timeout.and_then(AckTimeout::at_least);
+    let timeout = timeout.filter(|_| may_retry && are_same(asked, |r| r.path.ack_timeout));
+    let retries = p
+        .retry_cnt
+        .filter(|_| may_retry && are_same(asked, |r| r.path.retries));
+    let inline = if p.inline { "inline" } else { "not inline" };
+    let qps =
+        (is_blast && traffic.qps != 1).then(|| format!("on each of {} queue pairs", traffic.qps));
+    let parts = [
+        are_same(asked, |r| r.inline).then(|| inline.to_owned()),
+        are_same(asked, |r| r.completion).then(|| format!("completions by {}", p.completion)),
+        (is_blast && are_same(asked, |r| r.buffers)).then(|| format::buffers(p.buffers)),
+        (is_blast && are_same(asked, |r| r.post)).then(|| format!("{} posts", p.post)),
+        qps.filter(|_| are_same(asked, |r| r.traffic.qps)),
+        (is_blast && traffic.bidirectional).then(|| "both directions".to_owned()),
+        (!traffic.transport.is_default()).then(|| format!("transport {}", traffic.transport)),
+        traffic.reversed.then(|| "reversed".to_owned()),
+        are_same(asked, |r| r.signal).then(|| format!("signaled: {}", p.signal)),
+        p.path_mtu_bytes
+            .filter(|_| are_same(asked, |r| r.path.path_mtu))
+            .map(|mtu| format!("path MTU {mtu}")),
+        timeout.map(|timeout| format!("ACK timeout {timeout}")),
+        retries.map(|count| format!("{count} retries")),
+        p.impairment
+            .filter(|_| are_same(asked, |r| r.path.impairment))
+            .map(|impairment| impairment.to_string()),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let of = format!("{} {} on {}", record.program, p.op, record.device);
+    format!("{of}: {}{}", parts.join(", "), passive_side(record))
 }
 
 /// `, passive side at nodeB, payload verified`.
@@ -208,14 +216,6 @@ fn passive_side(record: &PairRecord) -> String {
         title += ", payload verified";
     }
     title
-}
-
-/// `, ACK timeout 1.05 ms (4.096 µs × 2^8), 7 retries`.
-fn retransmission(params: &Params) -> String {
-    let timeout = params.ack_timeout.and_then(AckTimeout::at_least);
-    let timeout = timeout.map(|timeout| format!(", ACK timeout {timeout}"));
-    let retries = params.retry_cnt.map(|n| format!(", {n} retries"));
-    timeout.into_iter().chain(retries).collect()
 }
 
 /// Formats a ratio with two decimal places.

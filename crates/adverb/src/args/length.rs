@@ -47,7 +47,7 @@ impl LengthArgs {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct RunsArgs {
     /// Measure for this long, after a quarter of it to warm up: seconds (10), or with a unit (500ms)
-    /// [default: 1s; on a model 1ms of virtual time, or longer until four times the number of outstanding requests have ended (with --rate: 2048)]
+    /// [default: 1s; on a model 1ms of virtual time, or longer until four times the number of outstanding requests have ended (with --rate: 2048), at most 1s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Span>,
 

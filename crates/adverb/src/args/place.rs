@@ -18,8 +18,8 @@ pub(crate) struct DeviceArgs {
     /// soft, the user-space device of this machine; soft@ADDR, the same with RoCE over UDP at ADDR, an
     /// address of this host; verbs:NAME[:PORT[:GID]], a device behind libibverbs (GID: index or IP
     /// address; verbs+cm:NAME connects through librdmacm); model:PRESET, a simulated NIC in virtual
-    /// time (see `adverb model`); tcp or tcp@ADDR[:PORT], the kernel's TCP in place of RDMA, for ping, blast
-    /// and connect (ADDR: of this host, PORT: where its passive side listens).
+    /// time (see `adverb model`); tcp or tcp@ADDR[:PORT], the kernel's TCP in place of RDMA, for programs that
+    /// can use sockets (ADDR: of this host, PORT: where its passive side listens).
     /// soft@ADDR,soft@ADDR… makes this host act as several, one for each address. Under mpirun or srun,
     /// soft@auto uses the address at which the other ranks reach each host. `study`, `connect` and `rpc` compare
     /// several: model:cx3,model:connect_ib, or each with --device.

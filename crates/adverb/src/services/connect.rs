@@ -33,8 +33,8 @@ pub(crate) fn connect(points: &[ConnectArgs]) -> anyhow::Result<()> {
         };
         let setting = Setting::new(&on, 1, Span::ZERO);
         let cells = points.iter().map(|point| cell(point, device));
-        let (records, _) = measure_as(cells, &setting, |title| Life { title })?;
-        measured.push(records);
+        let points = measure_as(cells, &setting, |title| Life { title })?;
+        measured.push(points.records);
     }
     if let [first, rest @ ..] = &measured[..]
         && !rest.is_empty()

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use adverb_launch::{DeviceChoice, DeviceInfo, Usage};
-use adverb_measure::JobCell;
+use adverb_measure::{JobCell, path_words};
 use adverb_patterns::{Clients, Echo, EchoBy, Job, Reply, needs_retransmission};
 use adverb_results::{Completion, Record, Transport, Word};
-use adverb_units::Bytes;
+use adverb_units::{Bytes, Span};
 use adverb_verbs::{PortCaps, QpType};
 
 use super::check::{check_cores, check_duration, check_memory};
@@ -24,6 +24,7 @@ use crate::terminal;
 pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
     let args = &points[0].clients;
     let devices = args.on.device.each();
+    refuse_transport(points, &devices)?;
     let targets = devices.iter().map(|device| TargetArgs {
         device: device.clone(),
         ..args.on.clone()
@@ -55,18 +56,35 @@ pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
         .iter()
         .for_each(|line| terminal::say(&format!("left out: {line}")));
     let rows = Rows {
-        title: title(points),
+        title: title(points) + &path_words(&args.on.path.options()?),
         devices: devices
             .iter()
             .map(|device| device.choice().to_string())
             .collect(),
     };
     let all: Vec<_> = all.iter().map(|(on, cells)| (on, &cells[..])).collect();
-    let (records, _) = measure_each(&all, rows)?;
+    let records = measure_each(&all, rows)?.records;
     if args.on.format == Format::Text {
         print_answers(&records)?;
     }
     Ok(())
+}
+
+/// Refuses a transport of queue pairs if only sockets are measured.
+fn refuse_transport(points: &[RpcArgs], devices: &[DeviceArgs]) -> Result<(), Usage> {
+    let mut choices = devices.iter().map(DeviceArgs::choice);
+    let has_no_other = choices.all(|device| matches!(device, DeviceChoice::Tcp(_)));
+    let mut ways = points.iter().map(|args| args.by);
+    let is_tcp = ways.all(|by| match by {
+        Some(by) => by == EchoBy::Tcp,
+        None => has_no_other,
+    });
+    match points.iter().find_map(|args| args.transport) {
+        Some(transport) if is_tcp => Err(Usage(format!(
+            "--transport {transport}: TCP sockets have no queue pairs; leave it out"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the ways that a point asks for on a device, and notes those that cannot exist, with the reason.
@@ -197,15 +215,20 @@ fn cell(
 
 /// Describes what all points have in common.
 fn title(points: &[RpcArgs]) -> String {
-    let parts: [fn(&RpcArgs) -> Option<String>; 8] = [
+    let parts: [fn(&RpcArgs) -> Option<String>; 10] = [
         |args| args.by.map(|by| format!("by {}", by.word())),
-        |args| args.transport.map(|transport| format!("over {transport}")),
+        |args| match args.by {
+            Some(EchoBy::Tcp) => None,
+            _ => args.transport.map(|transport| format!("over {transport}")),
+        },
         |args| Some(format!("requests of {}", args.request)),
         |args| Some(format!("replies of {}", args.reply)),
         |args| Some(counted(args.clients.clients, "client")),
         |args| Some(format!("{} outstanding", args.clients.outstanding)),
         |args| Some(counted(args.cores, "server core")),
         |args| Some(format!("completions by {}", args.completion)),
+        |args| Some(format!("{} offered", per_second(args.rate?)?)),
+        |args| (args.think > Span::ZERO).then(|| format!("{} of computation each", args.think)),
     ];
     let shared = parts.iter().filter_map(|part| {
         let first = part(&points[0])?;

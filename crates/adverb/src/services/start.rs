@@ -8,7 +8,7 @@ use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Peer, Usage};
 use adverb_measure::{Backend, JobCell, JobRecorder, Meta, Rendered};
 use adverb_patterns::Job;
 use adverb_report::format;
-use adverb_results::{Impairment, Record, Values, merged};
+use adverb_results::{Impairment, Probability, Record, Values, merged};
 use adverb_units::Span;
 use adverb_workload::{Program, pattern::Schedule};
 use anyhow::Context as _;
@@ -113,8 +113,18 @@ pub(super) fn measure(
     measure_as(cells, &args.into(), |title| Rows { title }).map(drop)
 }
 
+/// The points of a program, measured.
+pub(crate) struct Points {
+    /// The records of all points in order, with those that a resumed folder had.
+    pub(crate) records: Vec<Record>,
+    /// Number of records that were measured now.
+    pub(crate) new: usize,
+    /// The report, if the records are kept in a folder.
+    pub(crate) rendered: Option<Rendered>,
+}
+
 /// Runs the points of a program on the device and hosts that were named, in order, and prints them as `rows` below a
-/// title. Returns the records, and the report if they are kept in a folder.
+/// title.
 ///
 /// # Errors
 /// A point cannot run there, or fails; the records of earlier points are kept.
@@ -122,7 +132,7 @@ pub(crate) fn measure_as<T: Table>(
     cells: impl Iterator<Item = anyhow::Result<JobCell>>,
     args: &Setting<'_>,
     rows: impl FnOnce(String) -> T,
-) -> anyhow::Result<(Vec<Record>, Option<Rendered>)> {
+) -> anyhow::Result<Points> {
     let cells: Vec<JobCell> = cells.collect::<anyhow::Result<_>>()?;
     // The columns of a sweep show the parameters in which its points differ.
     let title = match &cells[..] {
@@ -132,14 +142,14 @@ pub(crate) fn measure_as<T: Table>(
     measure_each(&[(args, &cells)], rows(title))
 }
 
-/// Runs points on each of several devices, and prints them as rows of one table. Returns the same.
+/// Runs points on each of several devices, and prints them as rows of one table.
 ///
 /// # Errors
 /// As for [`measure_as`].
 pub(super) fn measure_each<T: Table>(
     all: &[(&Setting<'_>, &[JobCell])],
     table: T,
-) -> anyhow::Result<(Vec<Record>, Option<Rendered>)> {
+) -> anyhow::Result<Points> {
     let interrupt = Interrupt::listen()?;
     let mut recorders = Vec::new();
     for (args, cells) in all {
@@ -158,18 +168,22 @@ pub(super) fn measure_each<T: Table>(
     if let Some(study) = first.study {
         sink.describe(study)?;
     }
-    let mut records = Vec::new();
+    let (mut records, mut new) = (Vec::new(), 0);
     let mut monitors = Vec::new();
     let mut runs = all.iter().zip(&mut recorders);
     let measured = runs.try_for_each(|((args, cells), recorder)| {
         let is_served_here = recorder.backend().is_served_here();
         let device = args.on.device.choice();
         monitors.extend((!is_served_here).then(|| LoadMonitor::from_now(&device)));
-        let is_done = |cell: &JobCell| {
+        let kept = cells.iter().map(|cell| {
             let id = cell.id();
-            sink.has(|record| record.cell == id && recorder.is_of(record))
-        };
-        let left: Vec<&JobCell> = cells.iter().filter(|cell| !is_done(cell)).collect();
+            let kept = sink.earlier(|record| record.cell == id && recorder.is_of(record));
+            kept.cloned()
+        });
+        let kept: Vec<Option<Record>> = kept.collect();
+        let left = cells.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
+        let left: Vec<&JobCell> = left.map(|(cell, _)| cell).collect();
+        let mut now = Vec::new();
         recorder.in_order(&left, (args.repetitions, &interrupt), |measured| {
             for (place, cell) in left.iter().enumerate() {
                 if let Some(router) = args.router {
@@ -182,16 +196,25 @@ pub(super) fn measure_each<T: Table>(
                 drop(shown);
                 for record in merged(runs) {
                     warn_if_short(&cell.job, &record, args);
-                    records.push(record.clone());
+                    now.push(record.clone());
                     sink.take(record)?;
                 }
             }
             Ok(())
-        })
+        })?;
+        new += now.len();
+        let mut now = now.into_iter();
+        let of_device = kept.into_iter().map(|kept| kept.or_else(|| now.next()));
+        records.extend(of_device.flatten());
+        Ok(())
     });
     let rendered = sink.finish(measured)?;
     monitors.into_iter().for_each(LoadMonitor::warn);
-    Ok((records, rendered))
+    Ok(Points {
+        records,
+        new,
+        rendered,
+    })
 }
 
 /// Warns if too few requests ended in the measured time.
@@ -200,13 +223,26 @@ fn warn_if_short(job: &Job, record: &Record, args: &Setting<'_>) {
     let (Some(requests), Some(elapsed)) = (of_run("requests"), of_run("elapsed_ns")) else {
         return;
     };
-    let within = match elapsed {
-        0.0 => args.duration.to_string(),
-        elapsed => format::time(elapsed),
-    };
     if requests == 0.0 {
+        // Without --duration a model has measured for longer than it began with.
+        let within = match args.keeps_duration {
+            true => args.duration.to_string(),
+            false => "the measured time".to_owned(),
+        };
+        return terminal::warn(&format!(
+            "{}: no request ended within {within}: choose a longer --duration",
+            record.cell
+        ));
+    }
+    let within = format::time(elapsed);
+    let path = job.path();
+    let faults = path.impairment.unwrap_or_default();
+    let loses = faults.loss > Probability::ZERO || faults.corrupt > Probability::ZERO;
+    // Devices send again after one to four timeouts (IBTA vol. 1, 9.7.6.1.3).
+    let timeout = path.retry_params().timeout.span().filter(|_| loses);
+    if let Some(timeout) = timeout.filter(|timeout| elapsed < 4.0 * timeout.as_ns_f64()) {
         terminal::warn(&format!(
-            "no request ended within {within}: choose a longer --duration"
+            "a lost packet is sent again after up to four times {timeout}, and {within} were measured: latencies lack the requests that waited for that; choose a --duration of several times as long, or a shorter --timeout"
         ));
     } else if let Some(enough) = job.steady_requests().filter(|n| requests < *n as f64) {
         terminal::warn(&format!(

@@ -46,7 +46,7 @@ pub(crate) fn sync(points: &[SyncArgs]) -> anyhow::Result<()> {
         };
         ways.iter().map(|local| cell(args, *local, &setting))
     });
-    let (records, _) = measure_as(cells, &setting, |title| Rows { title })?;
+    let records = measure_as(cells, &setting, |title| Rows { title })?.records;
     if args.on.format == Format::Text && args.on.place.peer.is_empty() {
         let mut out = terminal::stdout();
         for sentence in [Some(promise(&device, atomics)), advice(&records, atomics)] {

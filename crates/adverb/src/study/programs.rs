@@ -149,9 +149,9 @@ fn measure(
         };
         planned += cells.len();
         let cells = cells.into_iter().map(Ok);
-        let (records, rendered) = measure_as(cells, &setting, |_| rows)?;
-        measured += records.len();
-        last = rendered;
+        let points = measure_as(cells, &setting, |_| rows)?;
+        measured += points.new;
+        last = points.rendered;
     }
     Ok((planned, measured, last))
 }

@@ -63,6 +63,22 @@ fn a_study_of_the_model_answers_claims() {
     assert_snapshot!(other.refused(2), @"error: qdr: records of figure fig3, which no claim of russell is about: name a folder that `adverb study` wrote for it");
 }
 
+/// MacArthur and Russell's ping is a cell of the tutorial's figures, too.
+#[test]
+fn cells_answer_claims_of_all_studies_whichever_figure_they_are_of() {
+    let place = Place::new();
+    let study = place.run("study --device model:cx3 --only rank-rtt --out s");
+    let study = study.ok().out;
+    assert!(study.contains("claims of P. MacArthur"), "{study}");
+    let all = place.run("claims s --json").ok().json();
+    let of = |name: &str| all.iter().filter(|claim| claim["study"] == name).count();
+    assert!(of("macarthur") > 0 && of("russell") > 0);
+    let own = place.run("claims s --study macarthur --json").ok().json();
+    assert_eq!(own.len(), of("macarthur"));
+    let one = place.run("claims s --only numa-5d-write-64 --json").ok();
+    assert_eq!(one.json()[0]["answer"], "not measured");
+}
+
 /// The study names the device of Figure 8 that the first one is compared with as a further `--device`.
 #[test]
 fn a_study_of_both_ports_answers_the_claims_on_link_speeds_and_roce() {

@@ -82,3 +82,30 @@ fn a_regression_fails_and_names_the_worst_cell() {
         ended.talk
     );
 }
+
+/// A file is replaced at once, which must not happen to what is not a file.
+#[test]
+fn a_page_goes_through_links_and_into_pipes() {
+    let place = Place::new();
+    place.run("ping --op send --device model:cx3 --out s").ok();
+    let (page, link, pipe) = (
+        place.path("page.html"),
+        place.path("link"),
+        place.path("pipe"),
+    );
+    std::fs::write(&page, "old").unwrap();
+    std::os::unix::fs::symlink("page.html", &link).unwrap();
+    place.run("compare s s --out link").ok();
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    let linked = std::fs::read_to_string(&page).unwrap();
+    assert!(linked.contains("<html"));
+
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::read_to_string(pipe).unwrap()
+    });
+    place.run("compare s s --out pipe").ok();
+    assert_eq!(reader.join().unwrap(), linked);
+}

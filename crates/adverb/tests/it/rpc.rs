@@ -203,3 +203,36 @@ fn what_cannot_be_measured_is_refused() {
     assert_snapshot!(usage("--device tcp --completion event"), @"error: --by tcp with --completion event: both sides poll their sockets");
     assert_snapshot!(usage("--by write --transport rc --completion event"), @"error: --by write over rc with --completion event: both sides poll memory, which raises no events");
 }
+
+/// What is compared is in the folder, whether it was measured now or before.
+#[test]
+fn a_resumed_comparison_has_all_of_its_points() {
+    let place = Place::new();
+    let line = "rpc --transport rc --device model:cx3 --duration 1ms --out s";
+    let first = place.run(&format!("{line} --by send --rate 100k")).ok().out;
+    assert!(
+        first.contains("over rc") && first.contains("100 k/s offered"),
+        "{first}"
+    );
+    let second = format!("{line} --resume --rate 100k --by send,read");
+    for _ in 0..2 {
+        let out = place.run(&second).ok().out;
+        let last = out.lines().last().unwrap();
+        assert!(last.contains("SEND") && last.contains("READ"), "{out}");
+        assert!(!out.contains("-0"), "{out}");
+    }
+}
+
+#[test]
+fn a_transport_of_queue_pairs_is_refused_for_sockets_alone() {
+    for line in ["--by tcp --device model:cx3", "--device tcp"] {
+        let refused = Place::new().run(&format!("rpc {line} --transport ud"));
+        assert_eq!(
+            refused.refused(2),
+            "error: --transport ud: TCP sockets have no queue pairs; leave it out"
+        );
+    }
+    let mixed = "rpc --by tcp,send --transport rc --device model:cx3 --duration 1ms";
+    let out = Place::new().run(mixed).ok().out;
+    assert!(!out.lines().next().unwrap().contains("over"), "{out}");
+}

@@ -303,7 +303,7 @@ fn a_run_without_requests_has_no_rate() {
     let ended = Place::new().run(command).ok();
     let talk = ended.talk_of_itself();
     let first = talk.lines().next().unwrap();
-    assert_snapshot!(first, @"warning: no request ended within 1.00 ns: choose a longer --duration");
+    assert_snapshot!(first, @"warning: sequencer/by=rpc/server_cores=1/clients=2/outstanding=8/machines=1/qps=2/batch=16: no request ended within 1.00 ns: choose a longer --duration");
     let row = ended.out.lines().nth(2).unwrap();
     let row: Vec<&str> = row.split_whitespace().collect();
     assert_eq!(row, ["0", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"]);

@@ -560,7 +560,7 @@ fn a_file_size_limit_is_one_line_and_the_earlier_records_are_kept() {
     let place = Place::new();
     let study = "study --device model:mt26428_qdr --only fig5 --out s";
     let ended = place.run_with_limit("-f 64", study);
-    assert_snapshot!(ended.failed(1), @"error: s/results.jsonl has reached the limit of file sizes (ulimit -f) and keeps the earlier records: raise it, then `adverb study --resume --out s`");
+    assert_snapshot!(ended.failed(1), @"error: s/results.jsonl has reached the limit of file sizes (ulimit -f) and keeps the earlier records: raise it, then run the same command with `--resume --out s`");
     assert!(!crate::common::records(&place.path("s")).is_empty());
 }
 

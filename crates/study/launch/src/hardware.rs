@@ -46,8 +46,9 @@ impl PresetChoice {
 impl FromStr for PresetChoice {
     type Err = String;
 
-    /// Parses the name of a preset, or a path, which contains a `/` or ends in `.toml`.
+    /// Parses the name of a preset, also as a device (`model:cx3`), or a path, which contains a `/` or ends in `.toml`.
     fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.strip_prefix("model:").unwrap_or(text);
         if text.contains('/') || text.ends_with(EXTENSION) {
             return Ok(PresetChoice::file(Path::new(text)));
         }

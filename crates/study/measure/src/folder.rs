@@ -144,7 +144,10 @@ impl Meta {
         let path = dir.join(STUDY_JSON);
         let (dir, file) = (dir.display(), path.display());
         let text = fs::read_to_string(&path)
-            .with_context(|| format!("{dir} contains no study to resume: leave out --resume"))?;
+            .with_context(|| match path.with_file_name(RESULTS_JSONL).exists() {
+                true => format!("{dir} was not made by `adverb study`: continue with the command that made it, or choose another --out"),
+                false => format!("{dir} contains no study to resume: leave out --resume"),
+            })?;
         serde_json::from_str(&text)
             .with_context(|| format!("{file} is damaged: start a new study with another --out"))
     }
@@ -359,8 +362,15 @@ pub struct Rendered {
     pub warnings: Vec<String>,
 }
 
-/// Replaces a file atomically: readers see the old content or the new one.
+/// Replaces a file atomically: readers see the old content or the new one. What is not a regular file, such as a pipe, is
+/// written to.
 pub fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let shown = path.display();
+    // A symbolic link stays: its target is replaced.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return fs::write(path, bytes).with_context(|| format!("cannot write {shown}"));
+    }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let partial = path.with_file_name(format!(".{name}.partial"));
     let written = File::create(&partial)
@@ -370,5 +380,5 @@ pub fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
         // The first error matters; the partial file may not even exist.
         let _ = fs::remove_file(&partial);
     }
-    written.with_context(|| format!("cannot write {}", path.display()))
+    written.with_context(|| format!("cannot write {shown}"))
 }

@@ -36,12 +36,10 @@ impl JobCell {
     pub fn new(program: &'static str, params: &Value, title: String, job: Job) -> Self {
         let mut params = params.as_object().cloned().unwrap_or_default();
         params.extend(of_path(job.path()));
-        let faults = job.path().impairment;
-        let faults = faults.map(|faults| format!(", {faults}"));
         JobCell {
             program,
             params,
-            title: title + &faults.unwrap_or_default(),
+            title: title + &path_words(job.path()),
             job,
             figures: Vec::new(),
         }
@@ -59,6 +57,18 @@ impl JobCell {
         });
         id + &faults
     }
+}
+
+/// Returns the chosen options of a path that change results, as the end of a title.
+pub fn path_words(path: &PathOptions) -> String {
+    let words = [
+        path.path_mtu.map(|mtu| format!("path MTU {}", mtu.bytes())),
+        path.ack_timeout.map(|time| format!("ACK timeout {time}")),
+        path.retries.map(|count| format!("{} retries", count.get())),
+        path.impairment.map(|faults| faults.to_string()),
+    ];
+    let words = words.into_iter().flatten();
+    words.map(|words| format!(", {words}")).collect()
 }
 
 /// Returns the chosen options of the path by their names in records.

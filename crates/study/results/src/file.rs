@@ -66,7 +66,7 @@ impl fmt::Display for CutLine {
         write!(
             f,
             "{}:{}: the last record was cut while it was written and is left out: \
-             `adverb study --resume --out {}` measures it again",
+             the same command with `--resume --out {}` measures it again",
             self.path.display(),
             self.line,
             folder(&self.path)
@@ -121,14 +121,14 @@ pub enum ReadError {
 pub enum WriteError {
     /// The disk is full; the partly written record has been removed again.
     #[error(
-        "no space left for {}, which keeps the earlier records: free some, then `adverb study --resume --out {}`",
+        "no space left for {}, which keeps the earlier records: free some, then run the same command with `--resume --out {}`",
         .0.display(), folder(.0)
     )]
     NoSpace(PathBuf),
     /// The file reached the process's limit; the partly written record has been removed again.
     #[error(
         "{} has reached the limit of file sizes (ulimit -f) and keeps the earlier records: raise it, then \
-         `adverb study --resume --out {}`",
+         run the same command with `--resume --out {}`",
         .0.display(), folder(.0)
     )]
     TooLarge(PathBuf),

@@ -139,12 +139,18 @@ fn ping<'a>(scope: &Scope<'a>, cells: &Cells<'a>) -> Option<Finding> {
             "a median of {median} and a 99th percentile of {p99} with {timeout}"
         ))
     };
+    let timeout = long.params().ack_timeout?.as_ns_f64();
+    let round_trip = 2.0 * long.sample(Quantity::P99)?.median;
     let sentence = format!(
         "With {LOSS} packet loss, a ping by SEND of {} has {}, and {}: no later packet reveals the loss of a lone \
-         message, so it is resent after four timeouts.",
+         message, so it is resent {}.",
         format::size(short.size()),
         of(short)?,
-        of(long)?
+        of(long)?,
+        match (round_trip / timeout).round() {
+            timeouts if timeouts < 2.0 => "after the timeout".to_owned(),
+            timeouts => format!("after {timeouts:.0} timeouts"),
+        },
     );
     Some(scope.finding("loss-ping", FIGURE, sentence, [short, long].into_iter()))
 }

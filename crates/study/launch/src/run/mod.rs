@@ -259,7 +259,7 @@ impl Launcher {
             .filter(|_| !program.is_stream())
         {
             return Err(Usage(format!(
-                "{device}: this program needs an RDMA device; ping, blast, connect, rpc, overlap, fetch, interference and rendezvous run on {device}"
+                "{device}: this program needs an RDMA device; ping, blast, connect, rpc, sequencer, overlap, fetch, interference and rendezvous run on {device}"
             )));
         }
         if program.hardware() != HardwareChanges::default() {

@@ -281,9 +281,15 @@ impl Trace {
             [there, back] => format!("There {}, back {}: a", there.span(), back.span()),
             _ => "A".to_owned(),
         };
-        let reported = self.reported_ns.map(Span::from_ns_f64);
+        // Of a READ or an atomic operation, `adverb ping` shows the whole round trip.
+        let is_fetch = matches!(&self.traced, Traced::Ping(spec) if spec.params.op.is_fetch());
+        let shown = if is_fetch { 2.0 } else { 1.0 };
+        let reported = self.reported_ns.map(|ns| Span::from_ns_f64(ns * shown));
         let reported = reported.map_or_else(|| "nothing".to_owned(), |span| span.to_string());
         match &self.traced {
+            Traced::Ping(_) if is_fetch => {
+                format!("{ways} round takes {round}; `adverb ping` reports {reported}.")
+            }
             Traced::Ping(_) => {
                 let one_way = Span::from_ns_f64(journey.one_way_ns());
                 format!(
