@@ -104,10 +104,7 @@ static void walk_backlog(void) {
         passive[i] = requested(listener, "");
     }
     for (int i = 0; i < 3; i++) {
-        CHECK(rdma_reject(passive[i], NULL, 0) == 0);
-        CHECK(ended(active[i], RDMA_CM_EVENT_REJECTED) == 28);
-        destroy(passive[i]);
-        destroy(active[i]);
+        reject_and_end(active[i], passive[i]);
     }
     destroy(listener);
 }
@@ -149,15 +146,7 @@ static void walk_loopback(void) {
     with_queue_pair(active);
     CHECK(rdma_connect(active, NULL) == 0);
     struct rdma_cm_id *passive = requested(listener, "");
-    with_queue_pair(passive);
-    CHECK(rdma_accept(passive, NULL) == 0);
-    for (int i = 0; i < 2; i++) {
-        struct rdma_cm_event *event = next(channel, RDMA_CM_EVENT_ESTABLISHED);
-        CHECK(rdma_ack_cm_event(event) == 0);
-    }
-    destroy(active);
-    CHECK(ended(passive, RDMA_CM_EVENT_DISCONNECTED) == 0);
-    destroy(passive);
+    accept_and_end(active, passive);
     destroy(listener);
     own = device;
     // Another device may have another address of its own family.
@@ -180,10 +169,7 @@ static void walk_fork(void) {
         with_queue_pair(active);
         CHECK(rdma_connect(active, NULL) == 0);
         struct rdma_cm_id *passive = requested(listener, "");
-        CHECK(rdma_reject(passive, NULL, 0) == 0);
-        CHECK(ended(active, RDMA_CM_EVENT_REJECTED) == 28);
-        destroy(passive);
-        destroy(active);
+        reject_and_end(active, passive);
         destroy(listener);
         exit(0);
     }

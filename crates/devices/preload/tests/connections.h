@@ -110,3 +110,24 @@ static inline void destroy(struct rdma_cm_id *id) {
         rdma_destroy_qp(id);
     CHECK(rdma_destroy_id(id) == 0);
 }
+
+// Accepts the request of an active id, and ends the connection.
+static inline void accept_and_end(struct rdma_cm_id *active, struct rdma_cm_id *passive) {
+    with_queue_pair(passive);
+    CHECK(rdma_accept(passive, NULL) == 0);
+    for (int left = 2; left; left--) {
+        struct rdma_cm_event *event = next(channel, RDMA_CM_EVENT_ESTABLISHED);
+        CHECK(rdma_ack_cm_event(event) == 0);
+    }
+    destroy(active);
+    CHECK(ended(passive, RDMA_CM_EVENT_DISCONNECTED) == 0);
+    destroy(passive);
+}
+
+// Rejects the request of an active id.
+static inline void reject_and_end(struct rdma_cm_id *active, struct rdma_cm_id *passive) {
+    CHECK(rdma_reject(passive, NULL, 0) == 0);
+    CHECK(ended(active, RDMA_CM_EVENT_REJECTED) == 28); // by the program
+    destroy(passive);
+    destroy(active);
+}

@@ -97,15 +97,7 @@ static void walk_loopback(void) {
     CHECK(rdma_connect(active, NULL) == 0);
     struct rdma_cm_id *passive = requested(listener, "");
     check_loopback(passive);
-    with_queue_pair(passive);
-    CHECK(rdma_accept(passive, NULL) == 0);
-    for (int left = 2; left; left--) {
-        struct rdma_cm_event *event = next(channel, RDMA_CM_EVENT_ESTABLISHED);
-        CHECK(rdma_ack_cm_event(event) == 0);
-    }
-    destroy(active);
-    CHECK(ended(passive, RDMA_CM_EVENT_DISCONNECTED) == 0);
-    destroy(passive);
+    accept_and_end(active, passive);
     destroy(listener);
 }
 

@@ -56,6 +56,6 @@ fn run_case(subject: &Subject, name: &str) -> Result<Verdict, String> {
 
 fn run_on<C: Shareable>(opened: &Opened<'_, C>, name: &str) -> Result<Verdict, String> {
     let case = cases().into_iter().find(|c| c.name == name);
-    let case = case.ok_or_else(|| format!("there is no case {name}"))?;
+    let case = case.ok_or_else(|| format!("unknown case {name}"))?;
     Ok(opened.run(&case))
 }

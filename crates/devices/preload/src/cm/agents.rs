@@ -9,8 +9,7 @@ use crate::call::Refusal;
 use crate::device;
 use crate::object::lock;
 
-/// The agents of a process, and its number. A process that was forked has none of its parent's threads, and starts agents of
-/// its own.
+/// The agents, and the process that started them: after a fork the child starts others, as it lacks the parent's threads.
 static AGENTS: Mutex<Option<(u32, &[&Agent])>> = Mutex::new(None);
 
 /// Returns the agents of all devices, which are opened at the first call.
@@ -69,7 +68,7 @@ pub(super) fn is_any_device(ip: IpAddr) -> Result<bool, Refusal> {
 
 extern "C" fn say_goodbye() {
     let known = lock(&AGENTS);
-    // A process that was forked may have none of its own.
+    // In a child that has not used librdmacm, the agents are still the parent's.
     let own = known.filter(|(process, _)| *process == std::process::id());
     let agents = own.into_iter().flat_map(|(_, agents)| agents);
     agents.for_each(|agent| agent.say_goodbye());
