@@ -47,7 +47,7 @@ fn each_program_runs_on_each_kind_of_device() {
 fn every_byte_of_a_rendezvous_is_right_although_packets_are_lost() {
     let place = Place::new();
     for protocol in ["write", "read", "prearranged", "eager"] {
-        let device = "--device soft@127.46.0.10 --loss 2% --timeout 1ms";
+        let device = "--device soft@127.46.0.10 --loss 2% --timeout 8ms";
         let line =
             format!("rendezvous --protocol {protocol} --size 50000 --iters 20 {device} --json");
         let record = place.run(&line).record();

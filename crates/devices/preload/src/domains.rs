@@ -15,7 +15,32 @@ use crate::convert::check_mask;
 use crate::object::{Object, Users};
 use crate::pd::Pd;
 
-type TdObject = Object<ibv_td, ()>;
+/// A thread domain, behind its `ibv_td`; counts its parent domains.
+type TdObject = Object<ibv_td, Users>;
+
+/// What a parent domain was created from.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pd: *mut ibv_pd,
+    /// NULL if it has none.
+    td: *mut ibv_td,
+}
+
+impl Parts {
+    /// Counts a parent domain as their user, or no longer.
+    ///
+    /// # Safety
+    /// Both domains exist.
+    pub(crate) unsafe fn count_users(&self, count: fn(&Users)) {
+        // SAFETY: the caller's.
+        unsafe {
+            count(&Pd::of(self.pd).users);
+            if !self.td.is_null() {
+                count(&TdObject::of(self.td).own);
+            }
+        }
+    }
+}
 
 /// `ibv_alloc_td` of the table.
 pub(crate) unsafe extern "C" fn alloc_td(
@@ -25,15 +50,20 @@ pub(crate) unsafe extern "C" fn alloc_td(
     call::pointer("ibv_alloc_td", || {
         // SAFETY: the program passes attributes.
         check_mask(unsafe { (*attr).comp_mask }, 0)?;
-        Ok(TdObject::create(ibv_td { context }, ()))
+        Ok(TdObject::create(ibv_td { context }, Users::default()))
     })
 }
 
 /// `ibv_dealloc_td` of the table.
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
-    // SAFETY: the program deallocates a domain that it has allocated, once. Nothing refers to it.
-    unsafe { TdObject::destroy(td) };
-    0
+    call::status("ibv_dealloc_td", || {
+        // SAFETY: the program passes a domain that it has allocated.
+        let users = unsafe { &TdObject::of(td).own };
+        users.check_none("the thread domain")?;
+        // SAFETY: the program deallocates it once, and no parent domain has it.
+        unsafe { TdObject::destroy(td) };
+        Ok(())
+    })
 }
 
 /// `ibv_alloc_parent_domain` of the table.
@@ -63,7 +93,12 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
             context,
             ..ibv_pd::zeroed()
         };
-        let users = Users::default();
-        Ok(Object::create(c, Pd { soft, users }))
+        let parts = Parts {
+            pd: attr.pd,
+            td: attr.td,
+        };
+        // SAFETY: the program passes domains that it has allocated.
+        unsafe { parts.count_users(Users::add) };
+        Ok(Pd::create(c, soft, Some(parts)))
     })
 }

@@ -341,8 +341,15 @@ static void domains(void) {
     REFUSED(ibv_dealloc_pd(parent), EBUSY);
     destroy_pair(qp, peer);
     CHECK(ibv_destroy_cq(cq) == 0);
+    REFUSED(ibv_dealloc_td(td), EBUSY);
     CHECK(ibv_dealloc_pd(parent) == 0);
     CHECK(ibv_dealloc_td(td) == 0);
+
+    // A parent domain uses its protection domain.
+    attr = (struct ibv_parent_domain_init_attr){.pd = ibv_alloc_pd(context)};
+    parent = ibv_alloc_parent_domain(context, &attr);
+    REFUSED(ibv_dealloc_pd(attr.pd), EBUSY);
+    CHECK(ibv_dealloc_pd(parent) == 0 && ibv_dealloc_pd(attr.pd) == 0);
 }
 
 static void shared_receive_queues(void) {

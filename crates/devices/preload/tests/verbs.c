@@ -164,6 +164,25 @@ static void test_local_key(struct ibv_cq *cq, struct ibv_cq *recv_cq) {
     CHECK(ibv_destroy_qp(a) == 0 && ibv_destroy_qp(b) == 0);
 }
 
+// Whoever has polled the completion of a failed receive finds the queue pair in the error state.
+static void test_state_after_failed_receive(struct ibv_cq *cq, struct ibv_cq *recv_cq) {
+    for (int round = 0; round < 100; round++) {
+        struct ibv_qp *a = make_qp(IBV_QPT_RC, cq, NULL), *b = make_qp(IBV_QPT_RC, recv_cq, NULL);
+        to_init(a), to_init(b);
+        connect_qp(a, b->qp_num), connect_qp(b, a->qp_num);
+        post_recv(b, 1, 0, 4);
+        struct ibv_sge sge = {(uintptr_t)buffer, 6, mr->lkey};
+        struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+        CHECK(ibv_post_send(a, &wr, &bad) == 0);
+        CHECK(next_completion(recv_cq).status == IBV_WC_LOC_LEN_ERR);
+        struct ibv_qp_attr attr;
+        struct ibv_qp_init_attr init;
+        CHECK(ibv_query_qp(b, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_ERR);
+        CHECK(next_completion(cq).status == IBV_WC_REM_INV_REQ_ERR);
+        CHECK(ibv_destroy_qp(a) == 0 && ibv_destroy_qp(b) == 0);
+    }
+}
+
 static void test_datagrams(struct ibv_cq *cq, struct ibv_cq *recv_cq) {
     struct ibv_qp *a = make_qp(IBV_QPT_UD, cq, NULL), *b = make_qp(IBV_QPT_UD, recv_cq, NULL);
     to_init(a), to_init(b);
@@ -274,6 +293,7 @@ int main(void) {
     test_modify(cq);
     test_connection(IBV_QPT_RC, cq, recv_cq);
     test_connection(IBV_QPT_UC, cq, recv_cq);
+    test_state_after_failed_receive(cq, recv_cq);
     test_local_key(cq, recv_cq);
     test_datagrams(cq, recv_cq);
     test_events();

@@ -11,6 +11,15 @@ use crate::shm::datagram_ring::Holder;
 use crate::shm::layout::Fault;
 use crate::shm::peer::Peer;
 
+impl QpInner {
+    /// Returns the fault that was reported of this generation.
+    pub(super) fn reported_fault(&self) -> Option<Fault> {
+        let fault = Fault(self.entry().from_peer.fault.load(Ordering::Acquire));
+        let generation = self.generation.load(Ordering::Relaxed);
+        fault.is_of(generation).then_some(fault)
+    }
+}
+
 impl PortQp for QpInner {
     fn ask_for_wake(&self) {
         if let Some(connection) = self.send.lock().path.shared_memory() {
@@ -70,8 +79,7 @@ impl PortQp for QpInner {
             let event = AsyncEvent::CommunicationEstablished(self.qpn);
             self.port.report(event);
         }
-        let fault = Fault(from_peer.fault.load(Ordering::Acquire));
-        if fault.is_of(generation) {
+        if let Some(fault) = self.reported_fault() {
             if let Some(event) = fault.event(self.qpn) {
                 self.port.report(event);
             }

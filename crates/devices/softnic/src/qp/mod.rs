@@ -425,6 +425,13 @@ impl QueuePair for SoftQp {
     }
 
     fn state(&self) -> QpState {
+        // A program may have polled the completion of a failed receive before a thread has moved the state.
+        if self.inner.reported_fault().is_some() {
+            self.inner.take_reports();
+        }
+        if let Some(udp) = &self.inner.port.udp {
+            udp.end_failed();
+        }
         self.inner.state()
     }
 

@@ -394,8 +394,8 @@ impl Connection {
         }
         let (ring, position) = (attached.ring, attached.next);
         if length > ring.capacity(position) {
-            self.arrive(Arrival::failed(WcStatus::LocLenErr), flags);
-            return Attempt::Done(self.fail_receiver(WcStatus::RemInvReqErr));
+            self.fail_receive(WcStatus::LocLenErr, flags);
+            return Attempt::Done(WcStatus::RemInvReqErr);
         }
         if let Err(failure) = self.scatter(source, ring, position) {
             return self.scatter_failed(failure, flags);
@@ -431,12 +431,11 @@ impl Connection {
         if failure == CopyFailure::Gone {
             return Attempt::Unreachable;
         }
-        self.arrive(Arrival::failed(WcStatus::LocProtErr), flags);
-        let status = self.fail_receiver(WcStatus::RemOpErr);
+        self.fail_receive(WcStatus::LocProtErr, flags);
         Attempt::Done(match failure {
             CopyFailure::Local => WcStatus::LocProtErr,
             CopyFailure::TimedOut => WcStatus::RetryExcErr,
-            _ => status,
+            _ => WcStatus::RemOpErr,
         })
     }
 
@@ -510,11 +509,12 @@ impl Connection {
         status
     }
 
-    /// The same, after a receive has completed with the error (class B).
+    /// Completes the peer's current receive with an error, and moves its queue pair to the error state (class B). The
+    /// fault comes first, so that a program that has polled the completion finds this state.
     #[cold]
-    fn fail_receiver(&mut self, status: WcStatus) -> WcStatus {
+    fn fail_receive(&mut self, status: WcStatus, flags: SendFlags) {
         self.report_fault(FaultKind::Receive);
-        status
+        self.arrive(Arrival::failed(status), flags);
     }
 
     fn report_fault(&mut self, kind: FaultKind) {

@@ -174,6 +174,12 @@ impl Udp {
 
     // --- queue pairs
 
+    /// Moves the queue pairs of failed connections to the error state. During another thread's turn a program may have
+    /// polled their completions already.
+    pub(crate) fn end_failed(&self) {
+        self.driver().end_failed();
+    }
+
     /// Applies a Modify QP after INIT, other than to RESET and ERR, while no packet changes the queue pair.
     /// `commit` applies what the driver does not keep, under the same lock.
     ///

@@ -221,9 +221,7 @@ impl Wan {
                 ("rendezvous", params)
             }
         };
-        if self.completion != Completion::Poll {
-            params["completion"] = json!(self.completion);
-        }
+        params["completion"] = json!(self.completion);
         (name, params)
     }
 
