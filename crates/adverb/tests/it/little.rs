@@ -9,7 +9,7 @@ use crate::common::Place;
 
 /// How far apart the two sides of the law may be: latencies are samples, and the rate of atomics still rises.
 const TOLERANCE: f64 = 0.08;
-const CLIENTS: &str = "--clients 6 --outstanding 4 --duration 2ms --json";
+const CLIENTS: &str = "--clients 6 --outstanding 4 --duration 1ms --json";
 
 /// Programs, and the requests that they have in flight: by RPC `--outstanding` counts for a client, otherwise for each of
 /// its two queue pairs.
