@@ -70,6 +70,22 @@ static void walk_ports(void) {
     destroy(bound);
     destroy(second);
     destroy(first);
+
+    // Ids of both IP versions share a port if each is for its own alone.
+    struct rdma_cm_id *any[2] = {new_id(RDMA_PS_TCP), new_id(RDMA_PS_TCP)};
+    struct sockaddr_storage anywhere[2] = {at("0.0.0.0", PORT), at("::", PORT)};
+    CHECK(rdma_set_option(any[0], RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &yes, sizeof yes) == 0);
+    CHECK(rdma_bind_addr(any[0], (struct sockaddr *)&anywhere[0]) == 0);
+    FAILED(rdma_bind_addr(any[1], (struct sockaddr *)&anywhere[1]), EADDRNOTAVAIL);
+    CHECK(rdma_set_option(any[1], RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &yes, sizeof yes) == 0);
+    CHECK(rdma_bind_addr(any[1], (struct sockaddr *)&anywhere[1]) == 0);
+    CHECK(rdma_listen(any[0], 1) == 0 && rdma_listen(any[1], 1) == 0);
+    struct rdma_cm_id *active = routed(own, PORT);
+    with_queue_pair(active);
+    CHECK(rdma_connect(active, NULL) == 0);
+    reject_and_end(active, requested(any[strchr(own, ':') != NULL], ""));
+    destroy(any[0]);
+    destroy(any[1]);
 }
 
 static void walk_options(void) {
@@ -106,6 +122,20 @@ static void walk_backlog(void) {
     for (int i = 0; i < 3; i++) {
         reject_and_end(active[i], passive[i]);
     }
+    destroy(listener);
+}
+
+// The event of a request is the listener's: the new id moves and is destroyed before the program acknowledges it.
+static void walk_unacknowledged_request(void) {
+    struct rdma_cm_id *listener = listening(PORT, 1), *active = routed(own, PORT);
+    with_queue_pair(active);
+    CHECK(rdma_connect(active, NULL) == 0);
+    struct rdma_cm_event *event = next(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+    struct rdma_event_channel *other = rdma_create_event_channel();
+    CHECK(rdma_migrate_id(event->id, other) == 0 && event->id->channel == other);
+    reject_and_end(active, event->id);
+    CHECK(rdma_ack_cm_event(event) == 0);
+    rdma_destroy_event_channel(other);
     destroy(listener);
 }
 
@@ -319,6 +349,7 @@ int main(int argc, char **argv) {
     walk_ports();
     walk_options();
     walk_backlog();
+    walk_unacknowledged_request();
     walk_migration();
     walk_loopback();
     walk_fork();

@@ -231,6 +231,21 @@ static void test_fork(void) {
     CHECK(system("exit 3") == 3 << 8);
 }
 
+static void *register_once(void *memory) {
+    struct ibv_mr *region = ibv_reg_mr(pd, memory, LENGTH, ALL_ACCESS);
+    CHECK(region && ibv_dereg_mr(region) == 0);
+    return NULL;
+}
+
+static void test_small_stack(void) {
+    char *memory = map_memory(LENGTH, 7);
+    pthread_attr_t attr;
+    pthread_t thread;
+    CHECK(pthread_attr_init(&attr) == 0 && pthread_attr_setstacksize(&attr, 32 << 10) == 0);
+    CHECK(pthread_create(&thread, &attr, register_once, memory) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(munmap(memory, LENGTH) == 0);
+}
+
 // A child that has no descriptor to find its shared pages ends, and does not write to the parent's.
 static void test_fork_without_descriptors(void) {
     if (!is_owner)
@@ -375,6 +390,7 @@ int main(void) {
     test_operations();
     test_again();
     test_fork();
+    test_small_stack();
     test_fork_without_descriptors();
     test_unmapped();
     test_not_shared();

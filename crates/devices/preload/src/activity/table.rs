@@ -113,13 +113,13 @@ fn operations(text: &mut String, group: &[&QueuePairActivity]) {
     }
     let _ = writeln!(
         text,
-        "    {:<22}{:>12}{:>12}{:>9}{:>10}",
+        "    {:<22} {:>11} {:>11} {:>8} {:>9}",
         "operation", "requests", "bytes", "inline", "signaled"
     );
     for (name, [requests, size, inline, signaled]) in rows {
         let _ = writeln!(
             text,
-            "    {name:<22}{requests:>12}{:>12}{:>9}{:>10}",
+            "    {name:<22} {requests:>11} {:>11} {:>8} {:>9}",
             bytes(size),
             percent(inline, requests),
             percent(signaled, requests)

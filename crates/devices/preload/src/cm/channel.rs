@@ -123,8 +123,7 @@ impl Event {
             status,
             param,
         };
-        id.event_taken();
-        listener.iter().for_each(|listener| listener.event_taken());
+        awaited(&id, &listener).event_taken();
         let own = Taken {
             id,
             listener,
@@ -144,8 +143,13 @@ pub(super) unsafe fn acknowledge(event: *mut rdma_cm_event) {
     let (id, listener) = (id.clone(), listener.clone());
     // SAFETY: the caller's.
     unsafe { EventObject::destroy(event) };
-    id.event_acknowledged();
-    listener.iter().for_each(|l| l.event_acknowledged());
+    awaited(&id, &listener).event_acknowledged();
+}
+
+/// Returns the id that is not destroyed before the program has acknowledged an event: of a request the one that listens, as
+/// in the kernel.
+fn awaited<'a>(id: &'a Arc<Shared>, listener: &'a Option<Arc<Shared>>) -> &'a Shared {
+    listener.as_ref().unwrap_or(id)
 }
 
 #[unsafe(no_mangle)]

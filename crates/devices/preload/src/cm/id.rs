@@ -115,8 +115,7 @@ pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) channel: Arc<Channel>,
     pub(super) is_sync: bool,
-    /// Other ids that also do may have the same address (`RDMA_OPTION_ID_REUSEADDR`).
-    pub(super) reuses_address: bool,
+    pub(super) sharing: Sharing,
     pub(super) space: PortSpace,
     pub(super) agent: Option<&'static Agent>,
     pub(super) conn: Option<ConnId>,
@@ -241,22 +240,45 @@ impl Shared {
     }
 }
 
-/// Whether an id of this process is bound to a port, at this address or at all.
-pub(super) fn is_bound(at: SocketAddr, space: PortSpace, reuses_address: bool) -> bool {
+/// With which ids an id shares its port.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sharing {
+    /// With others that do so, too (`RDMA_OPTION_ID_REUSEADDR`).
+    pub(super) reuses_address: bool,
+    /// With ids of the other IP version that do so, too (`RDMA_OPTION_ID_AFONLY`); `None`: as the kernel, with an IPv4 address.
+    pub(super) only_own_version: Option<bool>,
+}
+
+impl Sharing {
+    fn is_for_own_version(self, address: &SocketAddr) -> bool {
+        self.only_own_version.unwrap_or(address.is_ipv4())
+    }
+}
+
+/// Returns the error number of the kernel (`cma_check_port`) if an id of this process is bound to the port of `at`.
+pub(super) fn conflict(at: &SocketAddr, space: PortSpace, sharing: Sharing) -> Option<c_int> {
     let all: Vec<_> = lock(&ALIVE).values().cloned().collect();
-    all.iter().any(|other| {
+    all.iter().find_map(|other| {
         let state = lock(&other.state);
         let is_bound = matches!(
             state.phase,
             Phase::Bound | Phase::Listening | Phase::AddrResolved | Phase::RouteResolved
         );
-        let is_at = |own: &SocketAddr| {
-            let overlaps =
-                own.ip() == at.ip() || own.ip().is_unspecified() || at.ip().is_unspecified();
-            own.port() == at.port() && overlaps
-        };
-        let may_share = reuses_address && state.reuses_address;
-        is_bound && !may_share && state.space == space && state.local.as_ref().is_some_and(is_at)
+        let own = state
+            .local
+            .as_ref()
+            .filter(|own| is_bound && state.space == space && own.port() == at.port())?;
+        let may_share = sharing.reuses_address && state.sharing.reuses_address
+            || own.is_ipv4() != at.is_ipv4()
+                && sharing.is_for_own_version(at)
+                && state.sharing.is_for_own_version(own);
+        match may_share {
+            true => None,
+            false if own.ip().is_unspecified() || at.ip().is_unspecified() => {
+                Some(libc::EADDRNOTAVAIL)
+            }
+            false => (own.ip() == at.ip()).then_some(libc::EADDRINUSE),
+        }
     })
 }
 
@@ -286,7 +308,7 @@ pub(super) fn create(origin: Origin) -> Arc<Shared> {
             phase,
             channel,
             is_sync: false,
-            reuses_address: false,
+            sharing: Sharing::default(),
             space,
             agent: None,
             conn: None,

@@ -10,15 +10,15 @@ use adverb_wire::cm::{PortSpace, ServiceId};
 use super::address;
 use super::agent::{Agent, random};
 use super::agents::{agents, at, is_any_device};
-use super::id::{Phase, Shared, is_bound};
+use super::id::{Phase, Shared, Sharing, conflict};
 use crate::call::{self, Refusal};
 use crate::object::lock;
 
 /// Binds an id to a local address.
 pub(super) fn bind(shared: &Shared, wanted: SocketAddr) -> Result<(), Refusal> {
-    let (phase, space, reuses) = {
+    let (phase, space, sharing) = {
         let state = lock(&shared.state);
-        (state.phase, state.space, state.reuses_address)
+        (state.phase, state.space, state.sharing)
     };
     if phase != Phase::New {
         return Err(Refusal::invalid("the id has an address"));
@@ -26,7 +26,7 @@ pub(super) fn bind(shared: &Shared, wanted: SocketAddr) -> Result<(), Refusal> {
     let ip = wanted.ip().to_canonical();
     let is_any = ip.is_unspecified() || is_any_device(ip)?;
     let agents = match is_any {
-        true => agents()?.to_vec(),
+        true => listening(&wanted, sharing)?,
         false => vec![at(ip)?],
     };
     let port = match wanted.port() {
@@ -34,18 +34,14 @@ pub(super) fn bind(shared: &Shared, wanted: SocketAddr) -> Result<(), Refusal> {
         port => port,
     };
     let service = ServiceId::of(space, port);
-    if wanted.port() != 0 && agents.iter().any(|agent| agent.is_taken(service)) {
-        return Err(Refusal::new(
-            libc::EADDRINUSE,
-            format!("{wanted}: a process listens there"),
-        ));
-    }
     let local = SocketAddr::new(wanted.ip(), port);
-    if is_bound(local, space, reuses) {
-        return Err(Refusal::new(
-            libc::EADDRINUSE,
-            format!("{wanted}: another id is bound to it"),
-        ));
+    if let Some(errno) = conflict(&local, space, sharing) {
+        let reason = format!("{wanted}: another id is bound to the port");
+        return Err(Refusal::new(errno, reason));
+    }
+    if wanted.port() != 0 && agents.iter().any(|agent| agent.is_taken(service)) {
+        let reason = format!("{wanted}: a process listens at the port");
+        return Err(Refusal::new(libc::EADDRINUSE, reason));
     }
     match is_any {
         true => {
@@ -59,6 +55,14 @@ pub(super) fn bind(shared: &Shared, wanted: SocketAddr) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Returns the agents of the devices at which an id listens that is bound to none.
+fn listening(local: &SocketAddr, sharing: Sharing) -> Result<Vec<&'static Agent>, Refusal> {
+    let is_any_version = sharing.only_own_version != Some(true);
+    let all = agents()?.iter().copied();
+    let own = all.filter(|agent| is_any_version || agent.ip.is_ipv4() == local.is_ipv4());
+    Ok(own.collect())
+}
+
 /// Returns a random port of the range that Linux uses, for which no process listens, and to which no id is bound.
 pub(super) fn free_port(agents: &[&Agent], space: PortSpace) -> u16 {
     loop {
@@ -66,7 +70,7 @@ pub(super) fn free_port(agents: &[&Agent], space: PortSpace) -> u16 {
         let service = ServiceId::of(space, port);
         let anywhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
         let is_taken = agents.iter().any(|agent| agent.is_taken(service));
-        if !is_taken && !is_bound(anywhere, space, false) {
+        if !is_taken && conflict(&anywhere, space, Sharing::default()).is_none() {
             return port;
         }
     }
@@ -98,9 +102,10 @@ unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
 const MAX_BACKLOG: usize = 1024;
 
 fn listen(shared: &Arc<Shared>, backlog: c_int) -> Result<(), Refusal> {
-    let (phase, local, space, bound) = {
+    let (phase, local, space, bound, sharing) = {
         let state = lock(&shared.state);
-        (state.phase, state.local, state.space, state.agent)
+        let (phase, local) = (state.phase, state.local);
+        (phase, local, state.space, state.agent, state.sharing)
     };
     let (Phase::Bound, Some(local)) = (phase, local) else {
         return Err(Refusal::invalid(format!(
@@ -114,7 +119,7 @@ fn listen(shared: &Arc<Shared>, backlog: c_int) -> Result<(), Refusal> {
     let service = ServiceId::of(space, local.port());
     let agents = match bound {
         Some(agent) => vec![agent],
-        None => agents()?.to_vec(),
+        None => listening(&local, sharing)?,
     };
     for agent in agents {
         let listening = agent.listen(service, (shared, backlog));

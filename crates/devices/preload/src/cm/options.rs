@@ -55,10 +55,14 @@ unsafe extern "C" fn rdma_set_option(
             }
             (OPTION_ID, OPTION_REUSEADDR, 4) => {
                 // SAFETY: as above.
-                state.reuses_address = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
+                state.sharing.reuses_address =
+                    unsafe { value.cast::<c_int>().read_unaligned() } != 0;
             }
-            // An IPv6 device takes no IPv4 requests.
-            (OPTION_ID, OPTION_AFONLY, 4) => {}
+            (OPTION_ID, OPTION_AFONLY, 4) => {
+                // SAFETY: as above.
+                let only = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
+                state.sharing.only_own_version = Some(only);
+            }
             (OPTION_ID, OPTION_ACK_TIMEOUT, 1) => {
                 return Err(Refusal::invalid(format!(
                     "invalid ACK timeout {}: expected 0 to 31",

@@ -68,9 +68,11 @@ pub(crate) fn visit(visit: impl FnMut(&Mapped<'_>)) -> io::Result<()> {
     visit_lines(File::open("/proc/self/maps")?, visit)
 }
 
+#[inline(never)] // the buffer would be in the callers' frames, too
 fn visit_lines(mut from: impl Read, mut visit: impl FnMut(&Mapped<'_>)) -> io::Result<()> {
-    // A line is at most 73 characters and a path, whose special characters take four each.
-    let mut buffer = [0; 32 << 10];
+    // A line is 73 characters and a path of at most 4096. Newlines in it take four characters each; the rest of a line that
+    // is too long then is not a mapping. Small, because a program's thread may have a stack of 16 KiB.
+    let mut buffer = [0; 4500];
     let mut filled = 0;
     loop {
         let count = from.read(&mut buffer[filled..])?;
@@ -81,6 +83,12 @@ fn visit_lines(mut from: impl Read, mut visit: impl FnMut(&Mapped<'_>)) -> io::R
                 visit(&mapped);
             }
             rest = after;
+        }
+        if rest.len() == buffer.len() {
+            if let Some(mapped) = Mapped::parse(rest) {
+                visit(&mapped);
+            }
+            rest = &[];
         }
         let left = rest.len();
         buffer.copy_within(filled - left..filled, 0);
