@@ -8,7 +8,7 @@ use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Peer, Usage};
 use adverb_measure::{Backend, JobCell, JobRecorder, Meta, Rendered};
 use adverb_patterns::Job;
 use adverb_report::format;
-use adverb_results::{Impairment, Probability, Record, Values, merged};
+use adverb_results::{Impairment, Record, Values, merged};
 use adverb_units::Span;
 use adverb_workload::{Program, pattern::Schedule};
 use anyhow::Context as _;
@@ -235,14 +235,14 @@ fn warn_if_short(job: &Job, record: &Record, args: &Setting<'_>) {
         ));
     }
     let within = format::time(elapsed);
-    let path = job.path();
-    let faults = path.impairment.unwrap_or_default();
-    let loses = faults.loss > Probability::ZERO || faults.corrupt > Probability::ZERO;
-    // Devices send again after one to four timeouts (IBTA vol. 1, 9.7.6.1.3).
-    let timeout = path.retry_params().timeout.span().filter(|_| loses);
-    if let Some(timeout) = timeout.filter(|timeout| elapsed < 4.0 * timeout.as_ns_f64()) {
+    let wait = job.longest_wait();
+    if let Some(wait) = wait.filter(|wait| elapsed < wait.as_ns_f64()) {
+        let or = match job.is_stream() {
+            true => "",
+            false => ", or a shorter --timeout",
+        };
         terminal::warn(&format!(
-            "a lost packet is sent again after up to four times {timeout}, and {within} were measured: latencies lack the requests that waited for that; choose a --duration of several times as long, or a shorter --timeout"
+            "a lost packet is sent again after up to {wait}, and {within} were measured: rates and latencies lack the requests that waited for that; choose a --duration of several times as long{or}"
         ));
     } else if let Some(enough) = job.steady_requests().filter(|n| requests < *n as f64) {
         terminal::warn(&format!(

@@ -17,6 +17,7 @@ mod mcast;
 mod measure;
 mod measure_transport;
 mod model;
+mod model_limits;
 mod model_report;
 mod model_trace;
 mod nesting;

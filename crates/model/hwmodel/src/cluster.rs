@@ -97,7 +97,7 @@ impl Cluster {
     pub fn impair(&mut self, how: Impairment) {
         self.simulation.shared().with(|fabric, _| {
             for machine in fabric.machines.iter_mut() {
-                machine.path = Some(LongPath::new(how, machine.index.0));
+                machine.path = Some(LongPath::new(how, machine));
             }
         });
     }

@@ -391,6 +391,14 @@ params! {
     }
 }
 
+impl LinkParams {
+    /// Returns the delay of the cables and switches between two machines.
+    pub(crate) fn way(&self) -> Span {
+        let switches = u64::from(self.switches);
+        self.cable_ns * (switches + 1) + self.switch_ns * switches
+    }
+}
+
 /// Returns the parameter named `path`.
 pub fn field(path: &str) -> Option<&'static Field> {
     FIELDS.iter().find(|field| field.path == path)

@@ -99,6 +99,7 @@ fn used(machine: &Machine) -> Used {
         ("NIC receive side", nic.rx.busy()),
         ("lock of an atomic word", busiest(&nic.atomics.buckets)),
         ("port", busiest(&nic.ports)),
+        ("link to the port", busiest(&nic.inbound)),
     ];
     all.extend(machine.pcie.busy());
     (all, machine.pcie.traffic)

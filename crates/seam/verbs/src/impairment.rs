@@ -74,6 +74,11 @@ impl Impairment {
         self.delay != Span::ZERO || self.rate.is_some()
     }
 
+    /// Whether packets are lost: a receiver drops those that are corrupt.
+    pub fn loses(&self) -> bool {
+        self.loss != Probability::ZERO || self.corrupt != Probability::ZERO
+    }
+
     /// Whether no faults are injected.
     pub fn is_none(&self) -> bool {
         !self.delays() && self.shares().iter().all(|(_, p)| *p == Probability::ZERO)

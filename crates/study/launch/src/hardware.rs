@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -25,6 +26,8 @@ const SEED: Seed = Seed(0);
 pub const SUPPORT: &str = "support";
 /// File name extension of presets.
 const EXTENSION: &str = ".toml";
+/// Size of the largest preset file.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// A preset, as named by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,8 +122,8 @@ impl Hardware {
 
     fn from_file(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display().to_string();
-        let text = fs::read_to_string(path)
-            .with_context(|| format!("cannot read the preset file {shown}"))?;
+        let text =
+            read_preset(path).with_context(|| format!("cannot read the preset file {shown}"))?;
         let preset = Preset::parse(&shown, &text)?;
         let base = base(&preset, &text);
         let is_changed = |field: &&Field| {
@@ -288,4 +291,17 @@ fn own_name(preset: &Preset, path: &Path) -> String {
     }
     let file = path.file_name().unwrap_or_default();
     file.to_string_lossy().into_owned()
+}
+
+/// Reads a preset file, which may be a device or a pipe that never ends.
+fn read_preset(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let file = fs::File::open(path)?;
+    file.take(MOST_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MOST_BYTES {
+        return Err(io::Error::other(format!(
+            "it has more than {MOST_BYTES} bytes"
+        )));
+    }
+    Ok(text)
 }

@@ -1,6 +1,8 @@
 //! Whether a program was measured for long enough.
 
 use adverb_units::Span;
+use adverb_verbs::Impairment;
+use adverb_workload::Program as _;
 use adverb_workload::pattern::{Member, Schedule};
 
 use crate::job::Job;
@@ -15,6 +17,10 @@ const ARRIVALS: u64 = 2048;
 const MOST_AT_ONCE: u64 = 32;
 /// The longest time that is measured instead of a shorter one.
 const LONGEST: Span = Span::from_secs(1);
+/// Longest waits for a retransmission in the measured time, if packets are lost.
+const WAITS: u64 = 4;
+/// Linux's `TCP_RTO_MIN`.
+const TCP_TIMEOUT: Span = Span::from_ms(200);
 
 impl Job {
     /// Returns the number of requests that have to end in the measured time of a closed loop: the number outstanding then ends in
@@ -32,20 +38,21 @@ impl Job {
     }
 
     /// Returns this job with a longer warm-up and measured time, if the `requests` that ended in the measured time are too few
-    /// for a steady state, or for a mean of random arrivals.
+    /// for a steady state, or for a mean of random arrivals, or if it has few of the waits that lost packets cost.
     pub fn lengthened(&self, requests: u64) -> Option<Job> {
         let enough = match self.clients() {
             Some(clients) if clients.pace != Pace::Closed => Some(ARRIVALS),
             _ => self.steady_requests(),
         };
         let enough = enough?;
-        if requests >= enough {
-            return None;
-        }
-        let times = (enough / requests.max(1) + 1).min(MOST_AT_ONCE);
+        let waits = self.longest_wait().unwrap_or_default() * WAITS;
         let mut longer = self.clone();
         let schedule = longer.schedule_mut()?;
-        if schedule.measured >= LONGEST {
+        let mut times = waits.as_ps().div_ceil(schedule.measured.as_ps().max(1));
+        if requests < enough && schedule.measured < LONGEST {
+            times = times.max((enough / requests.max(1) + 1).min(MOST_AT_ONCE));
+        }
+        if times <= 1 {
             return None;
         }
         *schedule = Schedule {
@@ -53,6 +60,17 @@ impl Job {
             measured: schedule.measured * times,
         };
         Some(longer)
+    }
+
+    /// Returns the time after which a lost packet is sent again at the latest; `None` if none is lost. Devices wait for
+    /// one to four timeouts (IBTA vol. 1, 9.7.6.1.3).
+    pub fn longest_wait(&self) -> Option<Span> {
+        let path = self.path();
+        path.impairment.filter(Impairment::loses)?;
+        match self.is_stream() {
+            true => Some(TCP_TIMEOUT),
+            false => Some(path.retry_params().timeout.span()? * 4),
+        }
     }
 
     /// Returns the clients of a server, which send requests in a closed loop or at random times.

@@ -8,6 +8,7 @@ use adverb_sim::{Random, Seed};
 use adverb_units::{Span, Time};
 use adverb_verbs::Impairment;
 
+use crate::machine::Machine;
 use crate::rate::ByteTime;
 
 /// The packets of a message, as they leave the last switch.
@@ -36,6 +37,8 @@ pub(crate) struct Crossing {
 #[derive(Debug)]
 pub(crate) struct LongPath {
     how: Impairment,
+    /// Round trip of the network at both of its ends, and of their NICs.
+    network: Span,
     random: Random,
     /// Transmission time of a byte; `None` without a rate.
     byte: Option<ByteTime>,
@@ -50,10 +53,19 @@ pub(crate) struct LongPath {
 }
 
 impl LongPath {
-    pub(crate) fn new(how: Impairment, machine: u32) -> Self {
+    /// A path behind the port of `machine`.
+    pub(crate) fn new(how: Impairment, machine: &Machine) -> Self {
+        let params = &machine.preset.params;
+        let (link, nic) = (&params.link, &params.nic);
+        let way = link.way() + nic.tx_ns + nic.rx_ns;
+        LongPath::behind(how, way * 2, machine.index.0)
+    }
+
+    fn behind(how: Impairment, network: Span, machine: u32) -> Self {
         let rate = |rate: adverb_units::BitRate| ByteTime::of_rate(rate.get() as f64 / 8.0);
         LongPath {
             how,
+            network,
             random: Seed(how.seed).stream("path", machine.into()),
             byte: how.rate.map(rate),
             loss: 1.0 - (1.0 - how.loss.get()) * (1.0 - how.corrupt.get()),
@@ -155,9 +167,9 @@ impl LongPath {
         (rounds, resent)
     }
 
-    /// Returns the time that a packet and its answer take on paths like this one.
+    /// Returns the time that a packet and its answer take from NIC to NIC over paths like this one.
     pub(crate) fn round_trip(&self) -> Span {
-        self.how.delay * 2
+        self.how.delay * 2 + self.network
     }
 }
 
@@ -177,7 +189,7 @@ mod tests {
     fn path(change: impl Fn(&mut Impairment)) -> LongPath {
         let mut how = Impairment::default();
         change(&mut how);
-        LongPath::new(how, 0)
+        LongPath::behind(how, Span::ZERO, 0)
     }
 
     fn packets(us: u64, count: u64) -> Packets {

@@ -29,11 +29,15 @@ pub(crate) struct Retry {
     last_answer: Time,
     /// Whether the send queue pauses after an RNR NAK.
     is_paused: bool,
+    /// The gap in the responses for which requests were last sent again: the request whose response was missing, and the
+    /// one whose response showed that.
+    gap: Option<(u64, u64)>,
 }
 
 impl Retry {
     pub(super) fn reset(&mut self) {
         (self.is_paused, self.is_timer_running) = (false, false);
+        self.gap = None;
     }
 
     pub(super) fn apply(&mut self, attr: &QpAttr) {
@@ -70,6 +74,20 @@ impl Retry {
     /// A DC initiator has connected: all retransmissions are available again.
     pub(crate) fn restore(&mut self) {
         self.retries_left = self.retry_cnt;
+    }
+
+    /// Returns whether to send request `missing` again, because the response to `shown_by` arrives without its own: unless
+    /// it was sent again, and nothing shows that its response was lost again. Responses to what was first sent come after
+    /// the one that showed the gap.
+    pub(crate) fn is_due(&mut self, missing: u64, shown_by: u64) -> bool {
+        if let Some((gap, first)) = self.gap
+            && gap == missing
+            && shown_by > first
+        {
+            return false;
+        }
+        self.gap = Some((missing, shown_by));
+        true
     }
 
     /// Pauses the send queue after an RNR NAK; returns false if `rnr_retry` is used up.
@@ -111,6 +129,7 @@ impl Retry {
             return Expiry::Exhausted;
         }
         self.retries_left -= 1;
+        self.gap = None;
         Expiry::Resend
     }
 }
@@ -141,6 +160,19 @@ mod tests {
         let later = due + due.since(Time::ZERO);
         assert_eq!(retry.expire(due), Expiry::Later(later));
         assert_eq!(retry.expire(later), Expiry::Resend);
+    }
+
+    #[test]
+    fn a_missing_response_is_requested_once_until_it_is_lost_again() {
+        let mut retry = Retry::default();
+        assert!(retry.is_due(5, 7));
+        assert!(!retry.is_due(5, 8) && !retry.is_due(5, 9));
+        assert!(retry.is_due(5, 6), "a response to the repeated request");
+        assert!(retry.is_due(6, 7), "another gap");
+        retry.retry_cnt = 1;
+        retry.restore();
+        assert_eq!(retry.expire(Time::ZERO), Expiry::Resend);
+        assert!(retry.is_due(6, 9), "all was sent again");
     }
 
     #[test]

@@ -96,12 +96,14 @@ impl Fabric {
             }
             Direction::Answer(Answer::Ack) if m.operation.writes_local_memory() => {
                 self.arrived_before(from, seq, (skip, lost.first));
-                let awaits = self.alive(from).is_some_and(|qp| qp.sq.awaits(seq));
-                if awaits && is_revealed {
-                    self.messages.end(message);
-                    self.go_back(from, seq, events);
-                } else {
-                    self.unanswered(message, events);
+                if !is_revealed {
+                    return self.unanswered(message, events);
+                }
+                self.messages.end(message);
+                if self.answer_earlier(from, seq, events)
+                    && self.alive(from).is_some_and(|qp| qp.sq.awaits(seq))
+                {
+                    self.go_back(from, (seq, seq), events);
                 }
             }
             _ => self.unanswered(message, events),
@@ -170,7 +172,7 @@ impl Fabric {
                 return true;
             };
             if wqe.operation.writes_local_memory() {
-                self.go_back(at, first, events);
+                self.go_back(at, (first, seq), events);
                 return false;
             }
             let ended = (adverb_verbs::WcStatus::Success, events.now());
@@ -179,11 +181,14 @@ impl Fabric {
         false
     }
 
-    /// Resends WQE `seq` and all later ones at once.
-    pub(super) fn go_back(&mut self, at: QpRef, seq: u64, events: &mut EventQueue) {
-        if let Some(qp) = self.alive(at) {
+    /// Resends WQE `missing` and all later ones at once, unless that is done: the response to WQE `shown_by` has arrived
+    /// without its response.
+    fn go_back(&mut self, at: QpRef, (missing, shown_by): (u64, u64), events: &mut EventQueue) {
+        if let Some(qp) = self.alive(at)
+            && qp.retry.is_due(missing, shown_by)
+        {
             qp.retry.answered(events.now());
-            self.resend_from(at, seq);
+            self.resend_from(at, missing);
             self.pump(at, events);
         }
     }

@@ -43,7 +43,8 @@ impl Fabric {
     }
 
     /// Selects the port of a connection. Both ends use the same port number, because the switches of different
-    /// ports are not connected. The first end selects the port with fewer connections on both machines.
+    /// ports are not connected. The first end selects the port with fewer connections on both machines, and counts the
+    /// connection there for both: before the other end connects, further ones may select.
     fn agree_on_port(&mut self, index: QpIndex, remote: Remote) {
         let (here, number) = {
             let qp = &self.qps[index];
@@ -53,22 +54,25 @@ impl Fabric {
         let peer = self.find(there, remote.number);
         let peer = peer.map(|peer| &self.qps[peer]);
         let agreed = peer.filter(|peer| peer.is_connected_to(here, number));
-        let port = agreed.map(|peer| peer.port).unwrap_or_else(|| {
-            let connected = |machine: MachineId, port: usize| {
-                self.machines[machine].nic.connected.get(port).copied()
-            };
-            let load = |port: &u32| {
-                let port = *port as usize;
-                connected(here, port).unwrap_or(0) + connected(there, port).unwrap_or(0)
-            };
-            let ports = self.machines[here].nic.ports.len() as u32;
-            (0..ports).min_by_key(load).unwrap_or(0)
-        });
-        self.qps[index].port = port;
-        let connected = &mut self.machines[here].nic.connected;
-        if let Some(connected) = connected.get_mut(port as usize) {
-            *connected += 1;
+        self.qps[index].port = match agreed {
+            Some(peer) => peer.port,
+            None => self.select_port([here, there]),
+        };
+    }
+
+    fn select_port(&mut self, ends: [MachineId; 2]) -> u32 {
+        let load = |port: &u32| {
+            let connected = |end: MachineId| self.machines[end].nic.connected.get(*port as usize);
+            ends.into_iter().filter_map(connected).sum::<u32>()
+        };
+        let ports = self.machines[ends[0]].nic.ports.len() as u32;
+        let port = (0..ports).min_by_key(load).unwrap_or(0);
+        for end in ends {
+            if let Some(connected) = self.machines[end].nic.connected.get_mut(port as usize) {
+                *connected += 1;
+            }
         }
+        port
     }
 
     fn check_ranges(&self, qp: &Qp, attr: &QpAttr) -> Result<(), ModifyQpError> {

@@ -11,7 +11,6 @@ use crate::trace::{StepKind, Subject};
 use crate::world::fabric::{Event, EventQueue, Fabric, Path};
 use crate::world::message::{Delivery, Direction, Lent, Message};
 use crate::world::payload::lend;
-use crate::world::wire::payload as payload_of;
 
 impl Fabric {
     pub(super) fn doorbell(&mut self, at: QpRef, count: u32, path: Path, events: &mut EventQueue) {
@@ -171,7 +170,7 @@ impl Fabric {
         };
         let qp = &mut self.qps[index];
         let (sq_psn, number, qkey) = (qp.sq.psn(), qp.number, qp.qkey);
-        let (turns, mtu) = (qp.turns as usize, qp.mtu);
+        let turns = qp.turns as usize;
         let Some(wqe) = qp.sq.wqe(seq) else { return };
         let operation = wqe.operation;
         let is_inline = wqe.inline.is_some();
@@ -197,8 +196,7 @@ impl Fabric {
             let latency = host.dma_latency() + host.root.cross(gathered, now);
             let arrival = host.pcie.read(now, Span::ZERO, gathered, latency);
             leaves = passed.with(arrival);
-            let packet = payload_of(host.preset.link_layer, mtu);
-            let segmenting = host.segmenting((gathered, packet), latency);
+            let segmenting = host.segmenting(gathered, latency);
             let last = host.segment((turns, now), leaves.ready, segmenting);
             gathered_at = arrival.last.max(last);
             self.qps[index].sq.gather(arrival.last);

@@ -15,7 +15,6 @@ use crate::world::admission::{GRH, Refusal, Task};
 use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::{Answer, Delivery, Direction, Message};
 use crate::world::payload::lend;
-use crate::world::wire::payload;
 
 impl Fabric {
     /// A request arrives at the responder's port.
@@ -244,7 +243,7 @@ impl Fabric {
         events: &mut EventQueue,
     ) {
         let to = self.messages.get(message).to;
-        let (turns, mtu) = (self.qps[to.index].turns as usize, self.qps[to.index].mtu);
+        let turns = self.qps[to.index].turns as usize;
         let host = &mut self.machines[self.qps[to.index].machine];
         let now = events.now();
         // Its place in the transmit side is fixed now; it arrives there when it has passed the receive side.
@@ -264,8 +263,7 @@ impl Fabric {
             let latency = host.read_latency(range) + host.root.read(range, now);
             let arrival = host.pcie.read(now, at - now, range.length as u64, latency);
             leaves = passed.with(arrival);
-            let packet = payload(host.preset.link_layer, mtu);
-            let segmenting = host.segmenting((range.length as u64, packet), latency);
+            let segmenting = host.segmenting(range.length as u64, latency);
             gathered = arrival
                 .last
                 .max(host.segment((turns, now), leaves.ready, segmenting));

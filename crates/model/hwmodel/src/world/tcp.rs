@@ -8,9 +8,10 @@
 //! most a window of data is unacknowledged or unread; that the program has read is known to the sender at once
 //! and without a packet.
 //!
-//! Over a long or bad path, lost segments of a piece are resent after a round trip (SACK), or after two if nothing else is
-//! in flight (tail loss probe); until then the stream waits, and nothing new is acknowledged. A lost SYN costs a second (RFC
-//! 6298). The losses shrink the congestion window. Acknowledgements without data are not lost: the next one repeats them.
+//! Over a long or bad path, lost segments of a piece are resent after a round trip (SACK), or after two if no other piece is
+//! in flight (tail loss probe, RFC 8985); a segment that is alone in flight after the retransmission timeout, which doubles
+//! each time (RFC 6298). Until then the stream waits, and nothing new is acknowledged. A lost SYN costs a second. The losses
+//! shrink the congestion window. Acknowledgements without data are not lost: the next one repeats them.
 
 use adverb_units::{Span, Time};
 use adverb_verbs::LinkLayer;
@@ -29,8 +30,18 @@ const IPOIB: u64 = 4;
 const PIECES_OF_ACK: u32 = 2;
 /// How long a SYN is not answered until it is sent again (RFC 6298, 2.1).
 const HANDSHAKE_TIMEOUT: Span = Span::from_secs(1);
+/// Linux's `TCP_RTO_MIN`, which it adds to the round trip.
+const RETRANSMISSION_TIMEOUT: Span = Span::from_ms(200);
+/// Linux's `TCP_RTO_MAX`.
+const LONGEST_TIMEOUT: Span = Span::from_secs(120);
 /// A receive descriptor that the NIC writes, and a send descriptor that it reads.
 const DESCRIPTOR: u64 = 16;
+
+/// Returns the sum of `count` retransmission timeouts, each twice as long as the one before.
+fn timeouts_of(count: u32, first: Span) -> Span {
+    let timeout = |doubled: u32| (first * (1 << doubled.min(16))).min(LONGEST_TIMEOUT);
+    (0..count).map(timeout).sum()
+}
 
 fn peer(end: u32) -> u32 {
     end ^ 1
@@ -170,13 +181,19 @@ impl Fabric {
         packets.wire += resent * packets.wire / packets.count;
         let intact = path.lost;
         let is_alone = this.unacknowledged <= u64::from(piece.bytes);
-        rounds += u32::from(rounds > 0 && is_alone);
-        let (_, mut at) = path.cross_intact(packets, rounds);
-        if rounds > 0 || path.lost > intact {
-            this.congestion.lost(now, round_trip);
+        let mut timeouts = Span::ZERO;
+        if is_alone && packets.count == 1 {
+            let first = match piece.flag {
+                Flag::Syn => HANDSHAKE_TIMEOUT,
+                _ => RETRANSMISSION_TIMEOUT + round_trip,
+            };
+            timeouts = timeouts_of(std::mem::take(&mut rounds), first);
+        } else if is_alone && rounds > 0 {
+            rounds += 1;
         }
-        if rounds > 0 && piece.flag == Flag::Syn {
-            at = at + HANDSHAKE_TIMEOUT;
+        let at = path.cross_intact(packets, rounds).1 + timeouts;
+        if rounds > 0 || timeouts > Span::ZERO || path.lost > intact {
+            this.congestion.lost(now, round_trip);
         }
         let arrived = &mut self.ends[peer(end) as usize].arrived;
         *arrived = at.max(*arrived);

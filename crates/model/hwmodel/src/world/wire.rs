@@ -248,11 +248,6 @@ impl Size {
 /// port of machine `there`. The last switch sends the messages for a port one after another.
 #[inline]
 pub(super) fn switched(there: &mut Machine, port: usize, at: Time, whole: Span) -> Span {
-    let link = &there.preset.params.link;
-    let switches = u64::from(link.switches);
-    let way = link.cable_ns * (switches + 1) + link.switch_ns * switches;
-    if switches == 0 {
-        return way;
-    }
+    let way = there.preset.params.link.way();
     way + (there.nic.inbound[port].begin(at, whole) - at)
 }

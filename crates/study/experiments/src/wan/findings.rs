@@ -9,6 +9,9 @@ use super::FIGURES;
 use super::figures::{by, by_protocol, delay, is_tcp, loss, with_sleeping_readers};
 use crate::programs::{of_each_device, parameter};
 
+/// Times within this factor are called equal.
+const EQUAL: f64 = 1.02;
+
 /// Returns what the records of the study show, device by device.
 pub(super) fn sentences(records: &[Record]) -> Vec<String> {
     of_each_device(
@@ -156,17 +159,22 @@ fn protocols(records: &[&Record]) -> Option<String> {
     let best = |size: &u64| {
         let of_size = own.iter().filter(|r| parameter(r, "size_bytes") == *size);
         let timed = of_size.filter_map(|r| Some((by_protocol(r), r.metric("one_way_ns.p50")?)));
-        let agreed = timed.filter(|(protocol, _)| protocol != "prearranged");
-        agreed.min_by(|a, b| a.1.total_cmp(&b.1))
+        let agreed: Vec<_> = (timed.filter(|(protocol, _)| protocol != "prearranged")).collect();
+        let least = agreed.iter().map(|(_, ns)| *ns).min_by(f64::total_cmp)?;
+        let fastest = agreed.into_iter().filter(|(_, ns)| *ns < EQUAL * least);
+        let names: Vec<String> = fastest.map(|(protocol, _)| protocol).collect();
+        Some(format!(
+            "for {} {} ({})",
+            format::size(*size),
+            format::and(&names),
+            format::time(least)
+        ))
     };
     let (first, last) = (sizes.first()?, sizes.last()?);
-    let ((short, short_ns), (long, long_ns)) = (best(first)?, best(last)?);
     Some(format!(
-        "of the protocols without a prearranged buffer the fastest for {} is {short} ({}), and for {} {long} ({}).",
-        format::size(*first),
-        format::time(short_ns),
-        format::size(*last),
-        format::time(long_ns)
+        "of the protocols without a prearranged buffer the fastest are {}, and {}.",
+        best(first)?,
+        best(last)?
     ))
 }
 

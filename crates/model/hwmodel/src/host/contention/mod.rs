@@ -213,16 +213,11 @@ impl Contention {
     /// other: while one is outstanding, the next one waits (Intel's uncore event RxR_IRQ_RETRY.ADDR_CONFLICT). Returns when
     /// the last request begins.
     pub(crate) fn fetch(&mut self, range: Range, at: Time, queueing: Span) -> Time {
-        let mut begun = at;
-        for part in self.line_by_line(range) {
-            let begin = self.each(part, at, |_, asked, times, _| Grant {
-                ready: asked,
-                end: asked + times.snoop + times.memory + queueing,
-                is_lost: false,
-            });
-            begun = begun.max(begin);
-        }
-        begun
+        self.each(range, at, |_, asked, times, _| Grant {
+            ready: asked,
+            end: asked + times.snoop + times.memory + queueing,
+            is_lost: false,
+        })
     }
 
     /// The parts of a range whose lines are handled one by one: the whole range if cores contend for it, else

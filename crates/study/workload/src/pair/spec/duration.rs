@@ -1,6 +1,6 @@
 //! How long a cell takes: expected, and at most.
 
-use adverb_results::Program;
+use adverb_results::{Program, Transport};
 use adverb_units::{Bytes, Span};
 
 use super::{CellSpec, Length};
@@ -109,12 +109,20 @@ impl CellSpec {
         /// Slower than any device: an event-driven message on a busy machine, and 100 MB/s.
         const PER_MESSAGE: Span = Span::from_us(200);
         const PER_BYTE: Span = Span::from_ns(10);
+        /// Far more than a lost segment costs that is alone in flight: 200 ms.
+        const PER_LOST: f64 = 2e9;
         let p = &self.params;
+        let faults = p.path.impairment.unwrap_or_default();
+        let lost = faults.loss.get() + faults.corrupt.get();
+        let losses = match p.traffic.transport == Transport::Tcp {
+            true => Span::from_ns_f64(PER_LOST * lost),
+            false => Span::ZERO,
+        };
         let directions = match self.program {
             Program::Ping => 2,
             Program::Blast => 1,
         };
-        let message = (PER_MESSAGE + PER_BYTE * p.size.get()) * directions;
+        let message = (PER_MESSAGE + PER_BYTE * p.size.get() + losses) * directions;
         let repetitions = u64::from(p.repetitions);
         let measured = match p.length {
             Length::Duration(all) => (self.repetition(all) * 4 + message) * repetitions,
