@@ -296,7 +296,7 @@ params! {
         processing_units: u32 = 1..=4096;
         /// Time for which a request occupies a processing unit.
         unit_wqe_ns: Span = 0.0..=100000.0;
-        /// Payloads of a queue pair that the NIC reads concurrently: of its requests, or of the packets of a longer one.
+        /// Payloads of a queue pair that the NIC reads concurrently: of its requests, or parts of 4 KiB of a longer one.
         gathers: u32 = 1..=4096;
         /// Requests of one 64 B line that the transmit side sends per microsecond.
         send_mops: f64 = 0.001..=10000.0;

@@ -26,7 +26,7 @@ pub(super) fn bind(shared: &Shared, wanted: SocketAddr) -> Result<(), Refusal> {
     let ip = wanted.ip().to_canonical();
     let is_any = ip.is_unspecified() || is_any_device(ip)?;
     let agents = match is_any {
-        true => listening(&wanted, sharing)?,
+        true => listening_agents(&wanted, sharing)?,
         false => vec![at(ip)?],
     };
     let port = match wanted.port() {
@@ -56,7 +56,7 @@ pub(super) fn bind(shared: &Shared, wanted: SocketAddr) -> Result<(), Refusal> {
 }
 
 /// Returns the agents of the devices at which an id listens that is bound to none.
-fn listening(local: &SocketAddr, sharing: Sharing) -> Result<Vec<&'static Agent>, Refusal> {
+fn listening_agents(local: &SocketAddr, sharing: Sharing) -> Result<Vec<&'static Agent>, Refusal> {
     let is_any_version = sharing.only_own_version != Some(true);
     let all = agents()?.iter().copied();
     let own = all.filter(|agent| is_any_version || agent.ip.is_ipv4() == local.is_ipv4());
@@ -119,7 +119,7 @@ fn listen(shared: &Arc<Shared>, backlog: c_int) -> Result<(), Refusal> {
     let service = ServiceId::of(space, local.port());
     let agents = match bound {
         Some(agent) => vec![agent],
-        None => listening(&local, sharing)?,
+        None => listening_agents(&local, sharing)?,
     };
     for agent in agents {
         let listening = agent.listen(service, (shared, backlog));

@@ -192,7 +192,7 @@ impl Fabric {
             rounds += 1;
         }
         let at = path.cross_intact(packets, rounds).1 + timeouts;
-        if rounds > 0 || timeouts > Span::ZERO || path.lost > intact {
+        if resent > 0 || path.lost > intact {
             this.congestion.lost(now, round_trip);
         }
         let arrived = &mut self.ends[peer(end) as usize].arrived;
