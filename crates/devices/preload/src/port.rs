@@ -15,12 +15,13 @@ use crate::context::Context;
 use crate::convert::mtu_code;
 use crate::settings::settings;
 
-/// Number of entries of the GID table.
-pub(crate) const GIDS: u32 = 1;
+/// Number of entries of the GID table. All are the GID of the port, because programs have indexes of their own: 0, 1
+/// (the first IPv4 address of Soft-RoCE) and 3 (of a ConnectX).
+pub(crate) const GIDS: u32 = 4;
 /// The only partition key: the default partition, full member.
 const PKEY: u16 = 0xffff;
 /// `IBV_PORT_CM_SUP` and `IBV_PORT_IP_BASED_GIDS`.
-const CAP_FLAGS: u32 = 1 << 16 | 1 << 26;
+pub(crate) const CAP_FLAGS: u32 = 1 << 16 | 1 << 26;
 /// Four lanes of 25 Gb/s. The processor determines the real speed.
 const WIDTH_4X: u8 = 2;
 const SPEED_EDR: u8 = 32;

@@ -7,7 +7,7 @@
 //!
 //! The functions of librdmacm serve our devices only.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -19,6 +19,7 @@ use adverb_abi::{
 
 use crate::call::{self, Refusal};
 use crate::device;
+use crate::files::listing::kernel_has_entries;
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 use crate::loading::next_dlopen;
 use crate::settings::settings;
@@ -26,7 +27,7 @@ use crate::settings::settings;
 use libc::dlopen as next_dlopen;
 
 /// Where the kernel lists its RDMA devices.
-const DEVICES: &str = "/sys/class/infiniband";
+const DEVICES: &CStr = c"/sys/class/infiniband";
 
 /// Passes a call of an exported function on if `object`, its first argument, belongs to a real device.
 macro_rules! forward {
@@ -65,8 +66,7 @@ static LIBRARY: OnceLock<Option<Handle>> = OnceLock::new();
 
 fn load() -> Option<NonNull<c_void>> {
     let is_wanted = settings().is_ok_and(|settings| !settings.only_adverb);
-    let has_devices = || std::fs::read_dir(DEVICES).is_ok_and(|mut names| names.next().is_some());
-    if !is_wanted || !has_devices() {
+    if !is_wanted || !kernel_has_entries(DEVICES) {
         return None;
     }
     let flags = libc::RTLD_NOW | libc::RTLD_LOCAL;
@@ -99,7 +99,7 @@ impl Function {
 fn find(name: &str) -> Result<*mut c_void, Refusal> {
     let missing = || Refusal::unsupported(format!("the machine's libibverbs has no {name}"));
     let library = library().ok_or_else(missing)?;
-    let text = std::ffi::CString::new(name).map_err(|_| missing())?;
+    let text = CString::new(name).map_err(|_| missing())?;
     // SAFETY: the handle is open, and the name is a C string.
     let found = unsafe { libc::dlsym(library.as_ptr(), text.as_ptr()) };
     if found.is_null() {

@@ -115,6 +115,30 @@ fn programs_find_the_files_of_a_device() {
     for (kind, path) in [("-c", file), ("-d", device), ("-f", &types)] {
         run("test", &[kind, path]);
     }
+    let parent = "/sys/devices/platform/adverb.0";
+    let link = "../../devices/platform/adverb.0/infiniband/adverb0";
+    let gids = format!("{device}/ports/1/gids");
+    for (program, arguments, expected) in [
+        ("ls", &["/sys/class/infiniband"][..], "adverb0"),
+        ("ls", &["/dev/infiniband/"], "uverbs_adverb0"),
+        ("ls", &[&gids], "0\n1\n2\n3"),
+        ("readlink", &[device], link),
+        ("readlink", &["-f", &format!("{device}/device")], parent),
+        ("realpath", &[&format!("{device}/../..")], parent),
+        ("stat", &["-c", "%F", device], "symbolic link"),
+        ("stat", &["-c", "%F", &types], "regular file"),
+    ] {
+        assert_eq!(run(program, arguments), format!("{expected}\n"));
+    }
+    // Their classes are listed with the kernel's.
+    let classes = run("ls", &["/sys/class"]);
+    let is_listed = |class: &&str| classes.lines().any(|listed| listed == *class);
+    assert!(
+        ["infiniband", "infiniband_verbs", "net"]
+            .iter()
+            .all(is_listed),
+        "{classes}"
+    );
     // Nobody else sees them.
     assert!(!std::path::Path::new(file).exists());
 }
