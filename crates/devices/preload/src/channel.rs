@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::sync::atomic::Ordering;
 
 use adverb_abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use adverb_softnic::SoftChannel;
@@ -34,6 +35,11 @@ impl Channel {
         &unsafe { ChannelObject::of(channel) }.own
     }
 
+    /// A completion queue of the channel was armed.
+    pub(crate) fn note_armed(&self) {
+        self.soft.note_armed(self.fd.as_fd());
+    }
+
     /// Takes the next event; returns its completion queue, which has one more event to acknowledge.
     fn take_event(
         &self,
@@ -53,6 +59,7 @@ impl Channel {
                 // SAFETY: as above.
                 let own = unsafe { Cq::of(cq) };
                 own.events.taken();
+                own.is_announced.store(true, Ordering::Relaxed);
                 if let Some(counts) = &own.counts {
                     counts.event_taken();
                 }

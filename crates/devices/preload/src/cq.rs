@@ -1,6 +1,7 @@
 //! Completion queues.
 
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use adverb_abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
@@ -28,6 +29,8 @@ pub(crate) struct Cq {
     pub(crate) users: Users,
     /// Completion events.
     pub(crate) events: Unacknowledged,
+    /// Whether the program has taken a completion event, and not polled since.
+    pub(crate) is_announced: AtomicBool,
     /// Asynchronous events.
     pub(crate) async_events: Unacknowledged,
     /// Set if it is from `ibv_create_cq_ex`.
@@ -92,6 +95,7 @@ impl Cq {
             soft,
             users: Users::default(),
             events: Unacknowledged::default(),
+            is_announced: AtomicBool::new(false),
             async_events: Unacknowledged::default(),
             extended: OnceLock::new(),
             counts: activity::completion_queue(&own.counts),
@@ -158,6 +162,9 @@ impl Cq {
     /// As for [`Cq::poll`].
     #[inline]
     unsafe fn take(&self, count: usize, to: *mut ibv_wc) -> Result<usize, Refusal> {
+        if self.is_announced.load(Ordering::Relaxed) {
+            self.is_announced.store(false, Ordering::Relaxed);
+        }
         // Most polls find at most one completion.
         let mut first = WorkCompletion::default();
         if count == 0 || self.soft.poll(std::slice::from_mut(&mut first))? == 0 {
@@ -218,7 +225,18 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
         if let Some(counts) = &own.counts {
             counts.notify_requested();
         }
-        Ok(own.soft.req_notify(on)?)
+        own.soft.req_notify(on)?;
+        // Otherwise the event that the program has taken is about them.
+        if !own.is_announced.load(Ordering::Relaxed) {
+            own.soft.raise_for_unpolled();
+        }
+        // SAFETY: the program's queue, whose channel exists as long as the queue.
+        unsafe {
+            if !(*cq).channel.is_null() {
+                Channel::of((*cq).channel).note_armed();
+            }
+        }
+        Ok(())
     })
 }
 

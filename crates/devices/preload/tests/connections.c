@@ -58,6 +58,10 @@ static void walk_ports(void) {
     struct sockaddr_storage next_port = at(own, PORT + 1);
     CHECK(rdma_bind_addr(bound, (struct sockaddr *)&next_port) == 0);
     FAILED(rdma_bind_addr(other, (struct sockaddr *)&next_port), EADDRINUSE);
+    // A source address moves no id that is bound.
+    CHECK(rdma_resolve_addr(bound, (struct sockaddr *)&same, (struct sockaddr *)&same, 1000) == 0);
+    CHECK(ended(bound, RDMA_CM_EVENT_ADDR_RESOLVED) == 0);
+    CHECK(rdma_get_src_port(bound) == ((struct sockaddr_in *)&next_port)->sin_port);
     destroy(bound);
     int yes = 1;
     bound = new_id(RDMA_PS_TCP);
@@ -221,7 +225,12 @@ static void walk_connection(void) {
     CHECK(other && rdma_migrate_id(passive, other) == 0 && passive->channel == other);
     with_queue_pair(passive);
     struct rdma_conn_param answer = {.private_data = "welcome", .private_data_len = 7, .rnr_retry_count = 7, .initiator_depth = 1, .responder_resources = 1};
+    // A program that has its own queue pair moves it before it accepts, with the PSN that the reply will have.
+    struct ibv_qp_attr before = {.qp_state = IBV_QPS_RTR}, after = before;
+    int mask;
+    CHECK(rdma_init_qp_attr(passive, &before, &mask) == 0 && mask & IBV_QP_RQ_PSN);
     CHECK(rdma_accept(passive, &answer) == 0);
+    CHECK(rdma_init_qp_attr(passive, &after, &mask) == 0 && before.rq_psn == after.rq_psn);
     struct rdma_cm_event *event = next(channel, RDMA_CM_EVENT_ESTABLISHED);
     CHECK(event->id == active && memcmp(event->param.conn.private_data, "welcome", 7) == 0);
     CHECK(rdma_ack_cm_event(event) == 0);

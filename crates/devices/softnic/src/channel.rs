@@ -73,6 +73,18 @@ impl SoftChannel {
         Ok(fifo.into())
     }
 
+    /// A queue was armed whose event a program waits for in a loop of its own, if it has set `O_NONBLOCK` on `events`: until
+    /// then nobody drives the UDP port but the engine.
+    pub fn note_armed(&self, events: BorrowedFd<'_>) {
+        let port = &self.inner.port;
+        if let Some(udp) = port.udp.as_ref().filter(|udp| udp.is_used())
+            && fcntl_getfl(events).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+            && udp.announce_sleep()
+        {
+            port.wake.wake();
+        }
+    }
+
     /// Takes the oldest event as a read of `events` would, a descriptor from [`SoftChannel::open_events`].
     ///
     /// # Errors

@@ -229,6 +229,9 @@ impl Loop {
             return Watch::leave(udp, LONG_TICK);
         }
         let was_second_look = std::mem::take(&mut self.is_second_look);
+        if udp.take_announced_sleep() {
+            self.stay = Some(Stay::begin());
+        }
         if driving != self.driving {
             self.driving = driving;
             let has_found = udp.has_found();
@@ -283,7 +286,11 @@ impl Loop {
             }
             _ => tick,
         };
-        if threads::block(|| poll(&mut fds, timeout.as_ref())).is_err() {
+        let at_socket = udp.filter(|_| matches!(watch, Watch::Alone(_)));
+        at_socket.inspect(|udp| udp.note_engine(true));
+        let slept = threads::block(|| poll(&mut fds, timeout.as_ref()));
+        at_socket.inspect(|udp| udp.note_engine(false));
+        if slept.is_err() {
             return Woken::default();
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();

@@ -847,6 +847,26 @@ fn to_the_same_address_the_way_is_shared_memory() {
     });
 }
 
+#[test]
+fn requests_to_a_queue_pair_that_does_not_exist_exceed_the_retries() {
+    let (a, b) = (end(42, 1), end(42, 1));
+    let how = How {
+        timeout: 11, // 8.4 ms
+        retries: 3,
+        ..USUAL
+    };
+    let neighbour = b.qp();
+    let next = Qpn::new(neighbour.qpn().get() + 1).unwrap();
+    let qp = a.qp();
+    connect_to(&qp, b.local_address(), next, how);
+    let sges = [a.mr.sge(OWN, 8).unwrap()];
+    let write = SendRequest::new(WrId(1), Operation::RdmaWrite(b.mr.remote(0)), &sges);
+    qp.post_send(&[write.with_flags(SendFlags::SIGNALED)])
+        .unwrap();
+    let status = a.poll_one("of the request").status;
+    assert_eq!(status, WcStatus::RetryExcErr);
+}
+
 /// Posting only sends: the engine serves the peer of a program that never polls.
 #[test]
 fn a_side_that_posts_and_never_polls_serves_its_peer() {

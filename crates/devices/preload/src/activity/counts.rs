@@ -131,7 +131,7 @@ fn index_of(operation: &Operation) -> Option<usize> {
 const PATHS: [&str; 4] = [
     "shared memory",
     "UDP: the peer has another address",
-    "UDP: the peer shares no memory with this process (another user or container)",
+    "UDP: the peer shares no memory with this process (another user or container, or no queue pair)",
     "UDP: --udp-only or injected faults",
 ];
 

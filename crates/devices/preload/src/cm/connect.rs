@@ -8,7 +8,7 @@ use adverb_transport::cm::WrongState;
 use adverb_verbs::{AckTimeout, Gid, Psn};
 use adverb_wire::cm::{IpCmHeader, Path, RejectReason, Rep, Req, ServiceId, ServiceType, SidrReq};
 
-use super::agent::{Agent, random};
+use super::agent::Agent;
 use super::id::{Phase, Shared};
 use super::param::{Wanted, padded, private, with_header};
 use super::path::RATE;
@@ -91,19 +91,17 @@ fn request(shared: &Arc<Shared>, agent: &'static Agent, wanted: &Wanted) -> Resu
     let to = agent.reached_as(header.destination);
     // SAFETY: the id is alive.
     let qp_type = unsafe { (*shared.c()).qp_type };
-    let psn = random() & 0xff_ffff;
-    let (class, ack_timeout) = {
+    let (class, ack_timeout, psn) = {
         let mut state = lock(&shared.state);
         state.phase = Phase::Connecting;
         state.qpn = Some(wanted.qpn);
         let peer = &mut state.peer;
         peer.gid = Some(Gid(gid(to)));
-        peer.own_psn = psn;
         peer.mtu = Some(agent.mtu);
         peer.responder_resources = wanted.responder_resources;
         peer.initiator_depth = wanted.initiator_depth;
         peer.retry_count = wanted.retry_count;
-        (peer.traffic_class, peer.ack_timeout)
+        (peer.traffic_class, peer.ack_timeout, peer.own_psn)
     };
     let req = Req {
         local_id: 0,
@@ -202,11 +200,10 @@ unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_para
         let limits = (Rep::PRIVATE, agent.max_rd_atom, defaults);
         // SAFETY: as above.
         let wanted = unsafe { Wanted::read(id, param, limits) }?;
-        let psn = random() & 0xff_ffff;
+        let psn = peer.own_psn;
         {
             let mut state = lock(&shared.state);
             state.qpn = Some(wanted.qpn);
-            state.peer.own_psn = psn;
             state.peer.responder_resources = wanted.responder_resources;
             state.peer.initiator_depth = wanted.initiator_depth;
             if !param.is_null() {

@@ -11,7 +11,7 @@ use adverb_transport::cm::ConnId;
 use adverb_verbs::{Gid, PathMtu, Qpn};
 use adverb_wire::cm::{PortSpace, ServiceId};
 
-use super::agent::Agent;
+use super::agent::{Agent, random};
 use super::channel::{Channel, Event, destroy_channel, drop_event};
 use super::event::Kind;
 use super::path::PathRecord;
@@ -64,7 +64,8 @@ impl Default for Peer {
             gid: None,
             qpn: 0,
             starting_psn: 0,
-            own_psn: 0,
+            // Known from the beginning: a program may ask for the attributes of RTR before it accepts.
+            own_psn: random() & 0xff_ffff,
             mtu: None,
             responder_resources: 0,
             initiator_depth: 0,

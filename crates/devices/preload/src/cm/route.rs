@@ -59,12 +59,13 @@ pub(super) fn resolve_addr(
             "an id that is {phase:?} cannot resolve an address"
         )));
     }
-    let own = own_ip(source).or(own_ip(local));
+    // An id that is bound keeps its address, whatever the source is, as the kernel's.
+    let source = local.or(source);
+    let own = own_ip(source);
     let to = SocketAddr::new(to.ip().to_canonical(), to.port());
     match find(own, bound, to) {
         Ok(agent) => {
-            let given = source.or(local).map_or(0, |address| address.port());
-            let port = match given {
+            let port = match source.map_or(0, |address| address.port()) {
                 0 => free_port(&[agent], space),
                 port => port,
             };

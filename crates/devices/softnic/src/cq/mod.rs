@@ -117,6 +117,31 @@ fn check_entries(entries: u32, min: u64) -> Result<(), CreateError> {
 }
 
 impl SoftCq {
+    /// Raises the event of the armed queue if it has completions that were not polled, as the NICs of mlx4 and mlx5 do. The
+    /// specification asks for none (IBTA vol. 1, 11.4.2.2), but programs for these NICs do not poll once more (UCX).
+    pub fn raise_for_unpolled(&self) {
+        let cq = &*self.inner;
+        let Some(channel) = &cq.channel else { return };
+        let mut oldest = [WorkCompletion::default()];
+        let mut state = cq.state.lock();
+        let State { rings, is_overrun } = &mut *state;
+        cq.note_marks(rings);
+        if *is_overrun || cq.take_noted(rings, &mut oldest) == 0 {
+            return;
+        }
+        // It is the first to be polled, still.
+        rings.flushed.push_front(oldest[0]);
+        drop(state);
+        if cq
+            .entry()
+            .arming
+            .armed
+            .must_raise(Urgency::of(oldest[0].status))
+        {
+            channel.inner.raise(CqId(cq.index));
+        }
+    }
+
     /// Changes the number of entries (`ibv_resize_cq`).
     ///
     /// # Errors
@@ -375,9 +400,7 @@ impl CqInner {
     fn take(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
         let mut state = self.state.lock();
         let State { rings, is_overrun } = &mut *state;
-        if rings.are_marked() {
-            self.entry().ready.take(|index| rings.note_ready(index));
-        }
+        self.note_marks(rings);
         // The completion queue is in error then, and its completions are lost.
         let entries = self.entries.load(Ordering::Relaxed);
         *is_overrun |= rings.waiting() > entries.into();
@@ -385,6 +408,20 @@ impl CqInner {
             drop(state);
             return Err(self.report_overrun(entries));
         }
+        Ok(self.take_noted(rings, into))
+    }
+
+    /// Notes the queue pairs that producers have marked.
+    #[inline(always)]
+    fn note_marks(&self, rings: &mut CqState) {
+        if rings.are_marked() {
+            self.entry().ready.take(|index| rings.note_ready(index));
+        }
+    }
+
+    /// Takes completions of the queue pairs whose marks were noted.
+    #[inline(always)]
+    fn take_noted(&self, rings: &mut CqState, into: &mut [WorkCompletion]) -> usize {
         let mut taken = 0;
         if !rings.flushed.is_empty() {
             taken += rings.take_flushed(into);
@@ -393,6 +430,6 @@ impl CqInner {
         if !rings.shared.is_empty() {
             taken += rings.take_shared(self.index, &mut into[taken..]);
         }
-        Ok(taken)
+        taken
     }
 }

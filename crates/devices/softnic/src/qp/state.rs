@@ -246,10 +246,10 @@ impl QpInner {
             return self.path_over_udp(attr);
         }
         let peer = self.port.peer_of(dest);
-        let is_unshared = |e: &PeerError| self.port.udp.is_some() && e.is_unshared();
+        let has_udp = self.port.udp.is_some();
         let peer = match peer {
             // The peer may belong to another user or container: it is reached at the UDP port of its slot.
-            Err(e) if is_unshared(&e) => return self.path_over_udp(attr),
+            Err(e) if has_udp && e.is_unshared() => return self.path_over_udp(attr),
             peer => peer,
         };
         address.check_marking(LinkLayer::SharedMemory, PacketMarking::None)?;
@@ -263,14 +263,20 @@ impl QpInner {
             }
             Err(e) => return Err(unreachable(attr, e.to_string())),
         };
-        let connection = Connection::new(self.as_requester(), peer, dest)
-            .ok_or_else(|| unreachable(attr, "there is no such queue pair".into()))?;
-        // The engine marks a peer as dead and then looks for its connections once, each under the lock of
-        // `send`. So a queue pair that connects later sees the mark here.
-        if connection.peer.is_dead() && self.service.is_reliable() {
-            return Err(unreachable(attr, "its process has ended".into()));
+        let absent = match Connection::new(self.as_requester(), peer, dest) {
+            // The engine marks a peer as dead and then looks for its connections once, each under the lock of
+            // `send`. So a queue pair that connects later sees the mark here.
+            Some(connection) if connection.peer.is_dead() && self.service.is_reliable() => {
+                "its process has ended"
+            }
+            Some(connection) => return Ok(Path::SharedMemory(connection)),
+            None => "there is no such queue pair",
+        };
+        if has_udp {
+            // As on a network, the requests fail, not the transition: nobody acknowledges them.
+            return self.path_over_udp(attr);
         }
-        Ok(Path::SharedMemory(connection))
+        Err(unreachable(attr, absent.into()))
     }
 
     /// Returns the path over UDP, if there is a UDP port and it supports the path MTU.

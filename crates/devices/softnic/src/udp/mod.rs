@@ -106,6 +106,10 @@ pub(crate) struct Udp {
     turns: AtomicU64,
     /// Whether the last poll found something: its thread may now wait for something else, such as a change of memory.
     has_found: AtomicBool,
+    /// Whether a thread is about to sleep elsewhere than on the socket, and expects the engine to receive.
+    is_sleep_announced: AtomicBool,
+    /// Whether the engine sleeps on the socket.
+    has_engine: AtomicBool,
     /// When the engine looks at the timers next, in picoseconds of the driver's clock; 0: soon. Values other than 0
     /// are written under the driver's lock.
     engine_until: AtomicU64,
@@ -148,6 +152,8 @@ impl Udp {
             links: AtomicUsize::new(0),
             turns: AtomicU64::new(0),
             has_found: AtomicBool::new(false),
+            is_sleep_announced: AtomicBool::new(false),
+            has_engine: AtomicBool::new(false),
             engine_until: AtomicU64::new(0),
             sleepers: AtomicUsize::new(0),
         }
@@ -470,6 +476,24 @@ impl Udp {
         let turns = self.turns.load(Ordering::Relaxed);
         self.turns.store(turns.wrapping_add(1), Ordering::Relaxed);
         self.has_found.store(has_found, Ordering::Relaxed);
+    }
+
+    /// Announces that the calling thread is about to sleep elsewhere than on the socket. Returns whether the engine has to
+    /// be woken, because it leaves the port to other threads: either this thread sees it at the socket, or the engine sees
+    /// the announcement before it leaves the port.
+    pub(crate) fn announce_sleep(&self) -> bool {
+        self.is_sleep_announced.store(true, Ordering::SeqCst);
+        !self.has_engine.load(Ordering::SeqCst)
+    }
+
+    /// Whether a thread has announced a sleep since the last call.
+    pub(crate) fn take_announced_sleep(&self) -> bool {
+        self.is_sleep_announced.swap(false, Ordering::SeqCst)
+    }
+
+    /// Notes whether the engine sleeps on the socket.
+    pub(crate) fn note_engine(&self, is_there: bool) {
+        self.has_engine.store(is_there, Ordering::SeqCst);
     }
 
     /// Whether the last poll found something.
