@@ -32,6 +32,12 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let Some(percent) = args.fail_on_regression else {
         return Ok(ExitCode::SUCCESS);
     };
+    if let Some(failed) = comparison.failed.first() {
+        bail!(
+            "{} of the cells failed in the second measurement, such as {failed}",
+            comparison.failed.len()
+        );
+    }
     let regressed = comparison
         .changes
         .iter()
@@ -74,15 +80,15 @@ fn print(comparison: &Comparison, args: &CompareArgs) -> anyhow::Result<()> {
     if !shown.is_empty() {
         writeln!(
             out,
-            "{:width$}  {:>10}  {:>10}  {:>14}  verdict",
-            "cell", "before", "after", "times faster"
+            "{:width$}  {:>10}  {:>10}  {:>20}  verdict",
+            "cell", "before", "after", "times as fast"
         )?;
     }
     for change in shown {
         let (before, after) = adverb_report::comparison::means(change);
         writeln!(
             out,
-            "{:width$}  {before:>10}  {after:>10}  {:>14}  {}",
+            "{:width$}  {before:>10}  {after:>10}  {:>20}  {}",
             change.cell,
             with_interval(change),
             verdict_word(change.verdict)
@@ -100,7 +106,7 @@ fn json(change: &Change) -> serde_json::Value {
         "before": change.before,
         "after": change.after,
         "times_faster": change.ratio,
-        "ci95": change.half_width,
+        "ci95": change.interval,
         "verdict": verdict_word(change.verdict),
     })
 }

@@ -73,6 +73,19 @@ impl Section {
     }
 }
 
+/// Returns those of a point's parameters that differ between `points`, except for some: `clients=20`.
+pub(crate) fn differences(point: &Values, points: &[&Values], except: &[&str]) -> Vec<String> {
+    let points: Vec<Values> = points.iter().map(|point| flat_injected(point)).collect();
+    let swept = swept(&points.iter().collect::<Vec<_>>());
+    let swept = swept.iter().filter(|name| !except.contains(&name.as_str()));
+    let point = flat_injected(point);
+    let words = swept.filter_map(|name| {
+        let value = shown(name, point.get(name)?)?;
+        Some(format!("{}={value}", without_unit(name)))
+    });
+    words.collect()
+}
+
 /// Removes parameters that rows need not show: given in the same rows as an earlier one, with its value or always the
 /// same. Returns them in words.
 fn said_once(points: &[Values], swept: &mut Vec<String>) -> Vec<String> {

@@ -150,6 +150,12 @@ fn stream_title(record: &PairRecord, asked: &[CellSpec]) -> String {
     if p.traffic.reversed {
         title += ", reversed";
     }
+    if let Some(faults) = p
+        .impairment
+        .filter(|_| are_same(asked, |r| r.path.impairment))
+    {
+        title += &format!(", {faults}");
+    }
     title + &passive_side(record)
 }
 

@@ -12,10 +12,12 @@ use super::format::{Format, format};
 /// wrote, or files of JSON Lines from --json. A row is a cell that both have:
 ///
 ///   before, after  means over the repetitions
-///   times faster   speed after over speed before, with the 95 % confidence
+///   times as fast  speed after over speed before, with the 95 % confidence
 ///                  interval of that ratio over the repetitions (Welch); a
 ///                  model has no noise
 ///   verdict        faster or slower if the interval does not contain 1
+///
+/// Requests that were offered at a rate are compared by their latency.
 ///
 /// Of many cells without any change, about one in 20 is called faster or slower by
 /// chance.
@@ -23,8 +25,8 @@ use super::format::{Format, format};
 #[command(
     verbatim_doc_comment,
     after_help = "\
-Exit status 1 with --fail-on-regression if a cell became slower by more than
-PERCENT, with its whole interval.
+Exit status 1 with --fail-on-regression if a cell failed in AFTER, or became
+slower by more than PERCENT, with its whole interval.
 
 Examples:
   adverb study --out before; adverb study --out after

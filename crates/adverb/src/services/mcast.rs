@@ -15,6 +15,7 @@ use super::start::{Setting, measure_as};
 use super::words::counted;
 use crate::args::{McastArgs, McastSide};
 use crate::sink::Table;
+use crate::table::per_second;
 
 /// `adverb mcast`.
 pub(crate) fn mcast(points: &[McastArgs]) -> Result<()> {
@@ -97,7 +98,7 @@ fn cell(args: &McastArgs) -> Result<JobCell> {
         "receives": args.receives, "messages": args.messages, "offered_per_s": args.rate,
         "completion": args.completion, "churn": args.churn,
     });
-    let title = format!(
+    let mut title = format!(
         "{} of {} to {group}, {}, {} posted, completions by {}",
         counted_long(args.messages),
         args.size,
@@ -105,6 +106,13 @@ fn cell(args: &McastArgs) -> Result<JobCell> {
         counted(args.receives, "receive"),
         args.completion,
     );
+    if let Some(rate) = args.rate.and_then(per_second) {
+        title += &format!(", {rate} offered");
+    }
+    if args.churn > 0 {
+        let some = counted(args.churn, "subscriber");
+        title += &format!(", {some} away for a quarter of the messages");
+    }
     Ok(JobCell::new("mcast", &params, title, Job::Multicast(job)))
 }
 

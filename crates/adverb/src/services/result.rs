@@ -1,6 +1,6 @@
 //! Rows for the records of programs with several members.
 
-use adverb_results::Record;
+use adverb_results::{DeviceKind, Record};
 
 use crate::sink::Table;
 
@@ -9,6 +9,9 @@ pub(super) struct Rows {
     /// What all rows have in common.
     pub(super) title: String,
 }
+
+/// Largest change of a steady rate between the halves of the measured time, in percent.
+const LARGEST_DRIFT: f64 = 10.0;
 
 /// Descriptions of the checks, by their names in a record.
 const CHECKED: [(&str, &str); 4] = [
@@ -63,13 +66,34 @@ impl Table for Rows {
         });
         let parts: Vec<String> = parts.chain(words).collect();
         let checked = (!parts.is_empty()).then(|| format!("Checked: {}.", parts.join("; ")));
-        let sentences: Vec<String> = checked.into_iter().chain(pcie(record)).collect();
+        let sentences: Vec<String> = checked.into_iter().chain(remark(record)).collect();
         (!sentences.is_empty()).then(|| sentences.join(" "))
     }
 }
 
+/// What to know about any record of these programs.
+pub(super) fn remark(record: &Record) -> Option<String> {
+    let sentences: Vec<String> = pcie(record).into_iter().chain(drift(record)).collect();
+    (!sentences.is_empty()).then(|| sentences.join(" "))
+}
+
+/// `The second half of the measured time had 60 % more requests than the first: use a longer --duration.` Only
+/// of a model, which has no noise.
+fn drift(record: &Record) -> Option<String> {
+    let percent = record.metric("drift_percent")?;
+    if record.device.kind != DeviceKind::Model || percent.abs() < LARGEST_DRIFT {
+        return None;
+    }
+    let more = if percent > 0.0 { "more" } else { "fewer" };
+    Some(format!(
+        "The second half of the measured time had {:.0} % {more} requests than the first: \
+         use a longer --duration.",
+        percent.abs()
+    ))
+}
+
 /// `PCIe of this host for each request: 96.0 B from the devices, 128.0 B to the devices.`
-pub(super) fn pcie(record: &Record) -> Option<String> {
+fn pcie(record: &Record) -> Option<String> {
     let bytes = |way: &str| record.metric(&format!("pcie_bytes_per_request.{way}"));
     let from = bytes("from_devices").map(|bytes| format!("{bytes:.1} B from the devices"));
     let to = bytes("to_devices").map(|bytes| format!("{bytes:.1} B to the devices"));

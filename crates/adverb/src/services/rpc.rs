@@ -1,5 +1,7 @@
 //! `adverb rpc`: ways to answer requests, compared.
 
+mod answer;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -11,7 +13,7 @@ use adverb_units::{Bytes, Span};
 use adverb_verbs::{PortCaps, QpType};
 
 use super::check::{check_cores, check_duration, check_memory};
-use super::result::pcie;
+use super::result::remark;
 use super::start::{Setting, measure_each, schedule_on};
 use super::words::counted;
 use super::{asking, refusal};
@@ -291,7 +293,7 @@ impl Table for Rows {
     }
 
     fn remark(&self, record: &Record) -> Option<String> {
-        pcie(record)
+        remark(record)
     }
 }
 
@@ -310,81 +312,9 @@ fn print_answers(records: &[Record]) -> anyhow::Result<()> {
     }
     for device in devices {
         let of_device = records.iter().filter(|other| other.device == device.device);
-        if let Some(answer) = answer(&of_device.collect::<Vec<_>>()) {
+        if let Some(answer) = answer::sentence(&of_device.collect::<Vec<_>>()) {
             writeln!(out, "{answer}")?;
         }
     }
     Ok(out.flush()?)
-}
-
-/// Returns the sentence that compares the ways on one device, each at its best point; `None` if there is only one way.
-fn answer(records: &[&Record]) -> Option<String> {
-    let is_offered = |record: &&Record| {
-        record
-            .params
-            .get("offered_per_s")
-            .is_some_and(serde_json::Value::is_number)
-    };
-    let by_latency = records.iter().all(is_offered);
-    // The less, the better.
-    let rank = |record: &Record| match by_latency {
-        true => record.metric("latency_ns.p50"),
-        false => record.metric("requests_per_s").map(|rate| -rate),
-    };
-    let mut best: Vec<(f64, EchoBy, &Record)> = Vec::new();
-    for by in EchoBy::ALL {
-        let of_way = records
-            .iter()
-            .filter(|record| record.params.get("by") == Some(&by.word().into()));
-        let ranked = of_way.filter_map(|record| Some((rank(record)?, by, *record)));
-        best.extend(ranked.min_by(|a, b| a.0.total_cmp(&b.0)));
-    }
-    best.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let [(_, _, first), _, ..] = best[..] else {
-        return None;
-    };
-    let figures = best.iter().map(|(_, by, record)| {
-        let transport = record
-            .params
-            .get("transport")
-            .and_then(|word| word.as_str());
-        let transport = transport.unwrap_or_default().to_uppercase();
-        let rate = record.metric("requests_per_s").and_then(per_second)?;
-        let p50 = record.metric("latency_ns.p50").map(ns)?;
-        let cpu = record
-            .metric("server_cpu_percent")
-            .map(|percent| format!(", server CPU {percent:.0} %"));
-        let over = match by {
-            EchoBy::Tcp => String::new(),
-            _ => format!(" over {transport}"),
-        };
-        Some(format!(
-            "{}{over} ({rate}, p50 {p50}{})",
-            name(*by),
-            cpu.unwrap_or_default()
-        ))
-    });
-    let figures: Vec<String> = figures.collect::<Option<_>>()?;
-    let (winner, others) = figures.split_first()?;
-    Some(format!(
-        "On {}, {winner} {}, followed by {}.",
-        first.device,
-        if by_latency {
-            "answers soonest"
-        } else {
-            "has the highest rate"
-        },
-        others.join(", then ")
-    ))
-}
-
-/// Returns the name of a way in a sentence.
-fn name(by: EchoBy) -> &'static str {
-    match by {
-        EchoBy::Send => "SEND",
-        EchoBy::Write => "WRITE and polling",
-        EchoBy::WriteSend => "WRITE answered by SEND",
-        EchoBy::Read => "READ",
-        EchoBy::Tcp => "TCP",
-    }
 }

@@ -80,7 +80,7 @@ fn cell(args: &SyncArgs, local: LocalUpdates, setting: &Setting<'_>) -> anyhow::
 fn promise(device: &DeviceChoice, atomics: AtomicCap) -> String {
     if let DeviceChoice::Model(_) = device {
         return format!(
-            "{device} executes atomics within the NIC (IBV_ATOMIC_HCA), as all presets do; no published value says what this adapter reports (ibv_devinfo -v). If it is that, the CPU should update a shared word by loopback, too."
+            "{device} executes atomics within the NIC (IBV_ATOMIC_HCA); no published value says what this adapter reports (ibv_devinfo -v). If it is that, the CPU should update a shared word by loopback, too."
         );
     }
     match atomics {

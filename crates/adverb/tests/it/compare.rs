@@ -31,7 +31,7 @@ fn the_same_is_unchanged_and_another_device_is_refused() {
         ended.out
     );
     let page = std::fs::read_to_string(place.path("page.html")).unwrap();
-    assert!(page.contains("times faster"));
+    assert!(page.contains("times as fast"));
 
     measure(&place, "c", "model:connect_ib");
     let ended = place.run("compare a c");
@@ -53,7 +53,7 @@ fn programs_are_compared_by_their_rates() {
         place.run(&line).ok();
     }
     let compared = place.run("compare before after --all").ok().out;
-    assert!(compared.contains("1.00 ± 0.00  unchanged"), "{compared}");
+    assert!(compared.contains("1.00  unchanged"), "{compared}");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_regression_fails_and_names_the_worst_cell() {
     std::fs::write(place.path("slow"), slow).unwrap();
     let ended = place.run("compare fast slow --fail-on-regression 10");
     assert_eq!(ended.code, Some(1));
-    assert!(ended.out.contains("0.50 ± 0.00"), "{}", ended.out);
+    assert!(ended.out.contains("0.50  slower"), "{}", ended.out);
     assert!(
         ended
             .talk

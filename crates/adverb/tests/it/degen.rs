@@ -99,7 +99,11 @@ fn the_study_of_a_wan_measures_rdma_and_tcp_through_one_router() {
     }
     let report = std::fs::read_to_string(place.path("wan/report.html")).unwrap();
     assert!(report.contains("passed the same router between two network namespaces"));
-    assert!(report.contains("soft@ADDR and tcp behind degen, the round trip of"));
+    assert!(
+        report.contains(
+            "soft@ADDR and tcp behind degen (each cell measured once), the round trip of"
+        )
+    );
 }
 
 #[test]

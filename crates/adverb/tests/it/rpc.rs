@@ -159,6 +159,50 @@ fn latency_and_cpu_are_plotted_over_the_offered_load() {
     }
 }
 
+/// What the command answers.
+fn answer(args: &str) -> String {
+    let out = Place::new().run(&format!("rpc --device model:cx3 {args}"));
+    let out = out.ok().out;
+    let answer = out.lines().find(|line| line.starts_with("On model:cx3, "));
+    answer.unwrap().to_owned()
+}
+
+#[test]
+fn the_answer_takes_no_latency_of_a_way_that_does_not_keep_up() {
+    let none = answer("--clients 4 --transport rc --rate 20M");
+    assert!(
+        none.contains("no way keeps up with what is offered"),
+        "{none}"
+    );
+    assert!(!none.contains("soonest"), "{none}");
+    let some = answer("--clients 20 --transport rc --by send,read --rate 8M");
+    assert!(
+        some.contains("READ over RC") && some.contains("answers soonest"),
+        "{some}"
+    );
+    assert!(
+        some.ends_with("; SEND does not keep up with what is offered."),
+        "{some}"
+    );
+}
+
+#[test]
+fn the_answer_names_the_point_and_what_is_equal() {
+    // A second core of the server adds nothing.
+    let cores = answer("--by write,send --transport rc --clients 4 --cores 1,2");
+    assert!(
+        cores.contains("(server_cores=1, ") && !cores.contains("CPU 200 %"),
+        "{cores}"
+    );
+    let think = answer("--by read,write --transport rc --clients 4 --think 10us");
+    assert!(
+        think.contains(" have the highest rate, equal within 2 %."),
+        "{think}"
+    );
+    let clients = answer("--by read,write --transport rc --clients 1,20");
+    assert!(clients.contains("READ over RC (clients=20, "), "{clients}");
+}
+
 #[test]
 fn ways_that_cannot_exist_are_left_out_with_the_reason() {
     let ended = Place::new().run("rpc --device model:cx3 --completion event");
@@ -218,7 +262,10 @@ fn a_resumed_comparison_has_all_of_its_points() {
     for _ in 0..2 {
         let out = place.run(&second).ok().out;
         let last = out.lines().last().unwrap();
-        assert!(last.contains("SEND") && last.contains("READ"), "{out}");
+        assert!(
+            last.contains("SEND") && last.contains("READ over RC"),
+            "{out}"
+        );
         assert!(!out.contains("-0"), "{out}");
     }
 }

@@ -186,6 +186,21 @@ fn a_study_of_one_repetition_gets_more_when_it_is_resumed() {
     assert!(!place.path("m").exists());
 }
 
+/// It measures each cell once, and has no noise.
+#[test]
+fn a_study_of_a_model_compares_its_cells() {
+    let place = Place::new();
+    let study = "study --device model:mt26428_qdr --only fig1,fig3 --out s";
+    let out = place.run(study).ok().out;
+    for finding in [
+        "busy polling is faster",
+        "Inlining makes",
+        "Posting lists makes",
+    ] {
+        assert!(out.contains(finding), "no '{finding}' in {out}");
+    }
+}
+
 #[test]
 fn a_study_goes_on_in_the_middle_of_a_pass() {
     let place = Place::new();

@@ -5,7 +5,7 @@ use std::fmt;
 
 use adverb_patterns::Job;
 use adverb_report::{Chapter, FigureSpec, Quantity, RecordPanel, X};
-use adverb_results::Record;
+use adverb_results::{DeviceKind, Record};
 use serde_json::Value;
 
 use crate::{Profile, guidelines, ledger, numa, wan};
@@ -172,9 +172,19 @@ pub(crate) fn of_each_device(
     let devices = of_device(figures, records);
     let of_each = devices.iter().flat_map(|(device, records)| {
         let found = all.iter().filter_map(|find| find(records));
-        found.map(move |sentence| format!("On {device}, {sentence}"))
+        found.map(move |sentence| format!("On {}, {sentence}", with_caution(device, records)))
     });
     of_each.collect()
+}
+
+/// Returns the name of a device, and whether nothing is known about the noise of its records.
+pub(crate) fn with_caution(device: &str, records: &[&Record]) -> String {
+    let is_measured = |record: &&Record| record.device.kind != DeviceKind::Model;
+    let is_single = |record: &&Record| record.repetitions("requests_per_s").len() < 2;
+    match records.iter().any(is_measured) && records.iter().all(is_single) {
+        true => format!("{device} (each cell measured once)"),
+        false => device.to_owned(),
+    }
 }
 
 /// Returns where a record was measured: on its device, or at the ends of a path through `degen`, whose devices are

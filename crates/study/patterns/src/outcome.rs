@@ -63,6 +63,7 @@ pub enum OutcomeError {
 /// The counts of a role of any program.
 struct Done<'r> {
     requests: u64,
+    requests_first: f64,
     per_second: Option<f64>,
     elapsed: Span,
     waits: Option<&'r LatencyRecorder>,
@@ -74,6 +75,7 @@ impl<'r> Done<'r> {
     fn of_service(tally: &'r ServiceTally) -> Self {
         Done {
             requests: tally.requests,
+            requests_first: tally.requests_first,
             per_second: tally.per_second(),
             elapsed: tally.elapsed,
             waits: tally.waits.as_ref(),
@@ -85,6 +87,7 @@ impl<'r> Done<'r> {
     fn of_member(tally: &'r Tally) -> Self {
         Done {
             requests: tally.completed,
+            requests_first: tally.completed_first,
             per_second: tally.per_second(),
             elapsed: tally.elapsed,
             waits: tally.waits.as_ref(),
@@ -418,6 +421,7 @@ fn add_accesses(metrics: &mut Values, accesses: u64) {
 /// Returns the metrics over all clients.
 fn metrics(clients: &[Done<'_>], rate: f64, batch_mean: Option<f64>, checked: &Value) -> Values {
     let requests: u64 = clients.iter().map(|done| done.requests).sum();
+    let first: f64 = clients.iter().map(|done| done.requests_first).sum();
     let elapsed = clients.iter().map(|done| done.elapsed).max();
     let elapsed = elapsed.unwrap_or_default().as_ns_f64();
     let waits = LatencyRecorder::merged(clients.iter().filter_map(|done| done.waits));
@@ -429,6 +433,7 @@ fn metrics(clients: &[Done<'_>], rate: f64, batch_mean: Option<f64>, checked: &V
     let all = json!({
         "requests": requests,
         "requests_per_s": rate,
+        "drift_percent": (first > 0.0).then(|| 100.0 * (requests as f64 / first - 2.0)),
         "client_least_per_s": rates.clone().reduce(f64::min),
         "client_most_per_s": rates.reduce(f64::max),
         "batch_mean": batch_mean,

@@ -12,6 +12,8 @@ use crate::checked::NumberSet;
 pub struct ServiceTally {
     /// Requests that a core answered, or that completed at a client, in the measured time.
     pub requests: u64,
+    /// Those in the first half of the measured time, which need not end after a whole one.
+    pub requests_first: f64,
     /// The measured time.
     pub elapsed: Span,
     /// Number of posts for the answers of a core.
@@ -55,6 +57,7 @@ impl ServiceTally {
     pub(crate) fn measured_by(self, meter: &Meter) -> Self {
         let Tally {
             completed,
+            completed_first,
             elapsed,
             cpu,
             cpu_over,
@@ -63,6 +66,7 @@ impl ServiceTally {
         } = meter.tally();
         ServiceTally {
             requests: completed,
+            requests_first: completed_first,
             elapsed,
             cpu,
             cpu_over,

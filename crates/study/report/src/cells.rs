@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use adverb_results::stats::Spread;
-use adverb_results::{DeviceRef, Metrics, Outcome, PairRecord, Params, Program, Repetition};
+use adverb_results::{
+    DeviceKind, DeviceRef, Metrics, Outcome, PairRecord, Params, Probability, Program, Repetition,
+};
 
 use crate::format;
 
@@ -210,13 +212,20 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Returns the interval of the mean one-way time: its 95 % interval, or the range of the repetitions;
-    /// `None` for a single repetition, whose noise is unknown.
+    /// Returns the interval of the mean one-way time: its 95 % interval, or the range of the repetitions. A model without
+    /// chance has no noise; of others, that of a single repetition is unknown (`None`).
     fn one_way_interval(&self) -> Option<(f64, f64)> {
+        let latency = &self.metrics.one_way_ns;
+        let loses = self
+            .params()
+            .impairment
+            .is_some_and(|path| path.loss > Probability::ZERO);
+        if self.record.device.kind == DeviceKind::Model && !loses {
+            return latency.mean.map(|mean| (mean, mean));
+        }
         if self.metrics.repetitions.len() < 2 {
             return None;
         }
-        let latency = &self.metrics.one_way_ns;
         if let (Some(mean), Some(half)) = (latency.mean, latency.ci95) {
             return Some((mean - half, mean + half));
         }

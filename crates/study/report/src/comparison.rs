@@ -25,11 +25,11 @@ pub fn verdict_word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The ratio of a change with its interval, such as `1.03 ± 0.06`.
+/// The ratio of a change with its interval, such as `1.03 (0.97 to 1.09)`; alone if there is no noise.
 pub fn with_interval(change: &Change) -> String {
-    match change.half_width {
-        Some(half) => format!("{:.2} ± {half:.2}", change.ratio),
-        None => format!("{:.2}", change.ratio),
+    match change.interval {
+        Some([low, high]) if low < high => format!("{:.2} ({low:.2} to {high:.2})", change.ratio),
+        _ => format!("{:.2}", change.ratio),
     }
 }
 
@@ -50,9 +50,8 @@ pub fn summary(comparison: &Comparison) -> String {
     let logs: f64 = changes.iter().map(|c| c.ratio.ln()).sum();
     let overall = (logs / changes.len().max(1) as f64).exp();
     let mut text = format!(
-        "{} cells: {} faster, {} slower, {} unchanged; all together {overall:.3} times faster \
-         (geometric mean).",
-        changes.len(),
+        "{}: {} faster, {} slower, {} unchanged; all together {overall:.3} times as fast (geometric mean).",
+        cells(changes.len()),
         count(Verdict::Faster),
         count(Verdict::Slower),
         count(Verdict::Unchanged),
@@ -61,20 +60,27 @@ pub fn summary(comparison: &Comparison) -> String {
     if unknown > 0 {
         text += &format!(" {unknown} have a single repetition, so that their noise is unknown.");
     }
-    let missing = (comparison.only_before.len(), comparison.only_after.len());
-    if missing != (0, 0) {
-        text += &format!(
-            " {} cells are only in the first measurement, {} only in the second.",
-            missing.0, missing.1
-        );
-    }
-    let without = comparison.not_comparable.len();
-    if without > 0 {
-        text += &format!(
-            " {without} cells that were measured in both have no rate or time to compare."
-        );
+    for (named, which) in [
+        (&comparison.failed, "failed in the second measurement"),
+        (&comparison.only_before, "only in the first measurement"),
+        (&comparison.only_after, "only in the second measurement"),
+        (
+            &comparison.not_comparable,
+            "without a rate or time to compare",
+        ),
+    ] {
+        if !named.is_empty() {
+            text += &format!(" {} {which}.", cells(named.len()));
+        }
     }
     text
+}
+
+fn cells(count: usize) -> String {
+    match count {
+        1 => "1 cell".to_owned(),
+        n => format!("{n} cells"),
+    }
 }
 
 /// The page: summary, ratios as bars around 1, and a table of all cells. It needs no other file.
@@ -102,7 +108,7 @@ fn table(comparison: &Comparison) -> Markup {
     html! {
         table {
             thead { tr {
-                th { "cell" } th { "before" } th { "after" } th { "times faster" } th { "" } th { "verdict" }
+                th { "cell" } th { "before" } th { "after" } th { "times as fast" } th { "" } th { "verdict" }
             } }
             tbody {
                 @for change in changes {
@@ -122,9 +128,9 @@ fn table(comparison: &Comparison) -> Markup {
 
 /// The ratio and its interval on a logarithmic axis from half to twice as fast.
 fn bar(change: &Change) -> Markup {
-    let x = |ratio: f64| 60.0 + 58.0 * ratio.max(1e-3).log2().clamp(-1.0, 1.0);
-    let half = change.half_width.unwrap_or(0.0);
-    let (low, high) = (x(change.ratio - half), x(change.ratio + half));
+    // The largest mark ends at the edge.
+    let x = |ratio: f64| 60.0 + 56.0 * ratio.max(1e-3).log2().clamp(-1.0, 1.0);
+    let [low, high] = change.interval.unwrap_or([change.ratio; 2]).map(x);
     let color = match change.verdict {
         Verdict::Faster => "c2",
         Verdict::Slower => "c1",
@@ -132,11 +138,11 @@ fn bar(change: &Change) -> Markup {
     };
     html! {
         svg width="120" height="14" viewBox="0 0 120 14" role="img"
-            aria-label=(format!("{} times faster", with_interval(change))) {
+            aria-label=(format!("{} times as fast", with_interval(change))) {
             path d="M60 0V14" stroke="currentColor" stroke-opacity="0.4" {}
-            rect class=(color) x=(format!("{low:.1}")) y="6" height="2"
+            rect class={ "bar " (color) } x=(format!("{low:.1}")) y="6" height="2"
                 width=(format!("{:.1}", (high - low).max(1.0))) {}
-            circle class=(color) cx=(format!("{:.1}", x(change.ratio))) cy="7" r="3" {}
+            circle class={ "bar " (color) } cx=(format!("{:.1}", x(change.ratio))) cy="7" r="3" {}
         }
     }
 }

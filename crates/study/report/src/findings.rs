@@ -367,6 +367,15 @@ impl<'a, K: Ord + Copy> Contrast<'a, K> {
     }
 }
 
+/// Times or rates within this factor are about equal.
+const ABOUT: f64 = 1.1;
+
+/// Returns whether values are about equal, so that a sentence may call them that if they do not differ beyond the noise.
+pub fn about_equal(values: &[f64]) -> bool {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    values.iter().all(|value| *value <= ABOUT * least)
+}
+
 /// Returns the mean one-way time, or time per message, in ns.
 pub fn one_way(cell: Cell<'_>) -> Option<f64> {
     cell.sample(Quantity::OneWay).map(|s| s.median)
@@ -395,6 +404,12 @@ impl<'a> Ranks<'a> {
             }
         }
         Some(Ranks { first, rest })
+    }
+
+    /// Returns whether the first cells are about equal. If not, the noise is only too large to tell them apart.
+    pub fn is_close(&self) -> bool {
+        let times: Vec<f64> = self.first.iter().filter_map(|c| one_way(*c)).collect();
+        about_equal(&times)
     }
 
     /// Returns whether a cell that differs from the fastest is faster than one that does not: then the

@@ -24,9 +24,12 @@ pub fn throughput(bytes_per_s: f64) -> String {
         .map_or_else(String::new, |t| t.to_string())
 }
 
-/// `25600 Mb/s`: always in the unit of MacArthur & Russell's figures.
+/// `25600 Mb/s`: in the unit of MacArthur & Russell's figures, if it is one at least.
 pub fn megabits(value: f64) -> String {
-    format!("{} Mb/s", three_digits(value))
+    match value {
+        ..0.995 => format!("{} kb/s", three_digits(1e3 * value)),
+        _ => format!("{} Mb/s", three_digits(value)),
+    }
 }
 
 /// `12.3 M/s`.

@@ -1,5 +1,7 @@
 //! Compares two sets of records of the same device cell by cell: which became faster or slower beyond the noise.
 
+use serde_json::Value;
+
 use crate::{DeviceKind, DeviceRef, Record, stats};
 
 /// How one cell changed. A ratio above 1 means that the second measurement is faster.
@@ -17,9 +19,9 @@ pub struct Change {
     pub after: f64,
     /// Speed after over speed before.
     pub ratio: f64,
-    /// Half-width of the 95 % confidence interval of the ratio; 0 on a model, which has no noise; `None` from a single
+    /// The 95 % confidence interval of the ratio; the ratio itself on a model, which has no noise; `None` from a single
     /// repetition on other devices.
-    pub half_width: Option<f64>,
+    pub interval: Option<[f64; 2]>,
     /// The verdict.
     pub verdict: Verdict,
 }
@@ -40,8 +42,8 @@ pub enum Verdict {
 impl Change {
     /// Whether the cell became slower by more than `percent`, with its whole interval.
     pub fn is_regression(&self, percent: f64) -> bool {
-        let upper = self.half_width.map(|half| self.ratio + half);
-        upper.is_some_and(|upper| upper < 1.0 - percent / 100.0)
+        self.interval
+            .is_some_and(|[_, upper]| upper < 1.0 - percent / 100.0)
     }
 }
 
@@ -50,6 +52,8 @@ impl Change {
 pub struct Comparison {
     /// Cells that both have, in the order of the first.
     pub changes: Vec<Change>,
+    /// Cells that were measured in the first, and failed in the second.
+    pub failed: Vec<String>,
     /// Cells that only the first has.
     pub only_before: Vec<String>,
     /// Cells that only the second has.
@@ -81,7 +85,7 @@ pub enum CompareError {
 
 /// The metrics by which cells are compared, the first that both records have: their names in a
 /// repetition, or in a record of a program without repetitions, and whether a larger value is faster.
-const METRICS: [(&str, Better); 7] = [
+const METRICS: [Metric; 7] = [
     // Of `interference`, where messages are only a load.
     ("slowdown", Better::Smaller),
     ("one_way_ns", Better::Smaller),
@@ -91,6 +95,14 @@ const METRICS: [(&str, Better); 7] = [
     ("one_way_ns.mean", Better::Smaller),
     ("latency_ns.mean", Better::Smaller),
 ];
+
+/// A change that is shown as `1.00 times as fast` is none.
+const SMALLEST: f64 = 0.005;
+
+type Metric = (&'static str, Better);
+
+/// Of requests that are sent at a given rate, the rate says only whether they were answered.
+const OF_OFFERED: [Metric; 1] = [("latency_ns", Better::Smaller)];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Better {
@@ -105,7 +117,7 @@ enum Better {
 pub fn compare(before: &[Record], after: &[Record]) -> Result<Comparison, CompareError> {
     let mut comparison = Comparison::default();
     let partner = |record: &Record, others: &[Record]| -> Option<Record> {
-        let same = |r: &&Record| r.cell == record.cell && r.device == record.device && r.is_ok();
+        let same = |other: &&Record| other.is_ok() && is_same_cell(record, other);
         others.iter().find(same).cloned()
     };
     for record in before.iter().filter(|r| r.is_ok()) {
@@ -113,6 +125,9 @@ pub fn compare(before: &[Record], after: &[Record]) -> Result<Comparison, Compar
         match changed {
             Some(Some(change)) => comparison.changes.push(change),
             Some(None) => comparison.not_comparable.push(record.cell.clone()),
+            None if after.iter().any(|other| is_same_cell(record, other)) => {
+                comparison.failed.push(record.cell.clone());
+            }
             None => comparison.only_before.push(record.cell.clone()),
         }
     }
@@ -120,7 +135,7 @@ pub fn compare(before: &[Record], after: &[Record]) -> Result<Comparison, Compar
         .iter()
         .filter(|r| r.is_ok() && partner(r, before).is_none());
     comparison.only_after = new.map(|r| r.cell.clone()).collect();
-    if !comparison.changes.is_empty() {
+    if !comparison.changes.is_empty() || !comparison.failed.is_empty() {
         return Ok(comparison);
     }
     if !comparison.not_comparable.is_empty() {
@@ -136,6 +151,10 @@ pub fn compare(before: &[Record], after: &[Record]) -> Result<Comparison, Compar
     })
 }
 
+fn is_same_cell(one: &Record, other: &Record) -> bool {
+    one.cell == other.cell && one.device == other.device
+}
+
 fn devices(records: &[Record]) -> Vec<String> {
     let mut names: Vec<String> = records.iter().map(|r| r.device.to_string()).collect();
     names.sort_unstable();
@@ -144,7 +163,9 @@ fn devices(records: &[Record]) -> Vec<String> {
 }
 
 fn change(before: &Record, after: &Record) -> Option<Change> {
-    METRICS.into_iter().find_map(|(metric, better)| {
+    let offered = before.params.get("offered_per_s").and_then(Value::as_f64);
+    let first: &[Metric] = if offered.is_some() { &OF_OFFERED } else { &[] };
+    first.iter().chain(&METRICS).find_map(|&(metric, better)| {
         let (x, y) = (logs(before, metric)?, logs(after, metric)?);
         let difference = stats::mean(&y)? - stats::mean(&x)?;
         let gain = match better {
@@ -162,8 +183,8 @@ fn change(before: &Record, after: &Record) -> Option<Change> {
             before: stats::mean(&x)?.exp(),
             after: stats::mean(&y)?.exp(),
             ratio: gain.exp(),
-            half_width: half.map(|half| gain.exp() * half),
-            verdict: match half {
+            interval: half.map(|half| [-half, half].map(|way| (gain + way).exp())),
+            verdict: match half.map(|half| half.max(SMALLEST)) {
                 None => Verdict::Unknown,
                 Some(half) if gain > half => Verdict::Faster,
                 Some(half) if gain < -half => Verdict::Slower,
@@ -219,10 +240,14 @@ mod tests {
 
     #[test]
     fn a_single_repetition_and_missing_cells_are_named() {
-        let before = [measured("a", &[100.0]), measured("gone", &[1.0])];
-        let comparison =
-            compare(&before, &[measured("a", &[50.0]), measured("new", &[1.0])]).unwrap();
+        let before = ["a", "gone", "bad"].map(|cell| measured(cell, &[100.0]));
+        let mut after = ["a", "new", "bad"].map(|cell| measured(cell, &[50.0]));
+        after[2].outcome = crate::Outcome::Failed {
+            reason: "it timed out".to_owned(),
+        };
+        let comparison = compare(&before, &after).unwrap();
         assert_eq!(comparison.changes[0].verdict, Verdict::Unknown);
+        assert_eq!(comparison.failed, ["bad"]);
         assert_eq!(comparison.only_before, ["gone"]);
         assert_eq!(comparison.only_after, ["new"]);
     }
@@ -270,6 +295,31 @@ mod tests {
         };
         let change = compare(&of(3.0, 1e5), &of(1.5, 1e4)).unwrap().changes;
         assert_eq!((change[0].metric, change[0].ratio), ("slowdown", 2.0));
+    }
+
+    #[test]
+    fn requests_at_a_given_rate_are_compared_by_their_latency() {
+        let of = |latency: f64| {
+            let mut record = measured("a", &[]);
+            record.params.insert("offered_per_s".to_owned(), 1e5.into());
+            let repetition = json!({ "requests_per_s": 1e5, "latency_ns": latency });
+            let metrics = record.metrics.as_mut().unwrap();
+            metrics.insert("repetitions".to_owned(), vec![repetition; 3].into());
+            [record]
+        };
+        let change = compare(&of(1e3), &of(3e3)).unwrap().changes.remove(0);
+        assert_eq!(
+            (change.metric, change.verdict),
+            ("latency_ns", Verdict::Slower)
+        );
+    }
+
+    #[test]
+    fn a_change_that_is_not_shown_is_none() {
+        let of = |ns: f64| [measured("a", &[ns; 3])];
+        let verdict = |ns| compare(&of(100.0), &of(ns)).unwrap().changes[0].verdict;
+        assert_eq!(verdict(100.2), Verdict::Unchanged);
+        assert_eq!(verdict(102.0), Verdict::Slower);
     }
 
     #[test]

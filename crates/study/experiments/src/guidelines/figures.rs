@@ -44,7 +44,8 @@ pub(super) const LADDER: FigureSpec = FigureSpec {
     title: "A sequencer from FETCH_ADD to RPCs without payload",
     caption: "Each design has what the one before it has, and one thing more. All clients have requests outstanding all \
               the time, so that the latency under load is their number over the rate; the last plot has one client with \
-              one request. The limit is the busiest resource of the model; on a real device it is not known. On \
+              one request. The table names the busiest resource of the model, which limits the rate if it is near 100 %; on a real device it \
+              is not known. On \
               soft, clients and server share this machine's cores. TCP is not a step, but shown for comparison: a \
               connection of each client, which both sides poll; a core sends all answers that it has for a client by one \
               call.",
@@ -321,7 +322,7 @@ pub(super) fn by_store(record: &Record) -> String {
     }
 }
 
-fn by_queues(record: &Record) -> String {
+pub(super) fn by_queues(record: &Record) -> String {
     let how = match parameter(record, "batch") {
         0 | 1 => "single",
         _ => "lists",

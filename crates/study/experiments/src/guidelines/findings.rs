@@ -1,13 +1,16 @@
 //! The study's findings: sentences over its records, for each device, with the records that each follows from.
 
 use std::cell::RefCell;
+use std::cmp::Ordering;
 
 use adverb_report::format;
 use adverb_results::{DeviceKind, Record};
 
-use super::figures::{ANSWERS, ATOMICS, CORES, FIGURES, HERD, KV, OFFERED, by_store, by_way};
+use super::figures::{
+    ANSWERS, ATOMICS, CORES, FIGURES, HERD, KV, OFFERED, by_queues, by_store, by_way,
+};
 use super::ladder::{Step, limit, steps};
-use crate::programs::{of_device, parameter, word};
+use crate::programs::{of_device, parameter, with_caution, word};
 
 /// A sentence, and its evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +21,10 @@ pub struct Finding {
     pub evidence: Vec<String>,
 }
 
-/// Rates that differ by less than this factor are called equal.
+/// A step that gains less than this factor does not pay.
 const PAYS: f64 = 1.05;
+/// Rates within this factor are called equal.
+const EQUAL: f64 = 1.02;
 /// Share of the offered requests that a server has to answer, so that it is called able to.
 const KEEPS_UP: f64 = 0.95;
 
@@ -52,7 +57,7 @@ pub fn findings(records: &[Record]) -> Vec<Finding> {
             };
             let sentence = find(&evidence)?;
             Some(Finding {
-                sentence: format!("On {device}, {sentence}"),
+                sentence: format!("On {}, {sentence}", with_caution(&device, &records)),
                 evidence: evidence.cells(),
             })
         });
@@ -129,7 +134,7 @@ fn verdict(gain: f64) -> &'static str {
     match gain {
         gain if gain >= PAYS => "pays",
         gain if gain > 1.0 / PAYS => "changes nothing",
-        _ => "costs",
+        _ => "makes it slower",
     }
 }
 
@@ -190,10 +195,11 @@ fn parallelism(evidence: &Evidence<'_>) -> Option<String> {
     let (few, many) = (evidence.step(Step::Lists)?, evidence.step(Step::Queues)?);
     let (gain, of_queues) = change(few, many)?;
     let cores = evidence.step(Step::Cores);
-    let cores = cores.and_then(|cores| Some((cores, change(many, cores)?.1)));
-    let cores = cores.map_or_else(String::new, |(record, change)| {
+    let cores = cores.and_then(|cores| Some((cores, change(many, cores)?)));
+    let cores = cores.map_or_else(String::new, |(record, (gain, change))| {
         let (cores, limit) = (parameter(record, "server_cores"), limited(record));
-        format!(", and {cores} cores {change}{limit}")
+        let verdict = verdict(gain);
+        format!("; using {cores} cores then {verdict}: {change}{limit}")
     });
     Some(format!(
         "using the NIC's parallelism {}: {} queue pairs at each port instead of {} take one core {of_queues}{cores}.",
@@ -221,12 +227,29 @@ fn dma(evidence: &Evidence<'_>) -> Option<String> {
         return None;
     }
     let (gain, change) = change(payload, header_only)?;
+    let lines = dma_lines(payload).zip(dma_lines(header_only));
+    let (guideline, lines) = match lines {
+        Some((before, after)) => (
+            match after < before {
+                true => format!("reducing DMA {}", verdict(gain)),
+                false => "answers without payload do not reduce DMA".to_owned(),
+            },
+            format!("; DMA moved {before:.2} cache lines for each before, and {after:.2} then"),
+        ),
+        None => (format!("reducing DMA {}", verdict(gain)), String::new()),
+    };
     Some(format!(
-        "reducing DMA {}: answers without payload take {} in lists {change}{}.",
-        verdict(gain),
+        "{guideline}: requests and answers by SEND without payload, instead of requests by WRITE and answers of 8 B, \
+         take {} in lists {change}{lines}{}.",
         counted(cores),
         limited(header_only)
     ))
+}
+
+/// Returns the cache lines that the NIC reads and writes for each request; `None` on a real device.
+fn dma_lines(record: &Record) -> Option<f64> {
+    let lines = |way: &str| record.metric(&format!("pcie_lines_per_request.{way}"));
+    Some(lines("dma_reads")? + lines("dma_writes")?)
 }
 
 fn counted(cores: u64) -> String {
@@ -245,17 +268,22 @@ fn too_many_cores(evidence: &Evidence<'_>) -> Option<String> {
     let best = all
         .iter()
         .max_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)))?;
-    let (best_rate, last_rate) = (rate(best)?, rate(last)?);
-    let (peak, end) = (format::rate(best_rate), format::rate(last_rate));
-    (all.len() > 2).then(|| match last_rate * PAYS < best_rate {
-        true => format!(
-            "with doorbell batching more cores are slower after a point: {peak} with {}, {end} with {}.",
+    let first = all.iter().min_by_key(|record| cores(record))?;
+    let (best_rate, last_rate, first_rate) = (rate(best)?, rate(last)?, rate(first)?);
+    let [peak, end, begin] = [best_rate, last_rate, first_rate].map(format::rate);
+    let (most, fewest) = (cores(last), counted(cores(first)));
+    (all.len() > 2).then(|| match () {
+        () if last_rate * PAYS < best_rate => format!(
+            "with doorbell batching more cores are slower after a point: {peak} with {}, {end} with {most}.",
             counted(cores(best)),
-            cores(last)
         ),
-        false => format!(
-            "with doorbell batching the rate of answers of 8 B does not fall as cores are added, up to {end} with {}.",
-            cores(last)
+        () if last_rate < PAYS * first_rate => format!(
+            "with doorbell batching more cores do not add to the rate of answers of 8 B: {begin} with {fewest}, {end} with \
+             {most}."
+        ),
+        () => format!(
+            "with doorbell batching the rate of answers of 8 B does not fall as cores are added: {begin} with {fewest}, \
+             {end} with {most}."
         ),
     })
 }
@@ -281,18 +309,36 @@ fn offered(evidence: &Evidence<'_>) -> Option<String> {
     ))
 }
 
-/// Returns the fastest of some records, and the slowest, if there are several.
+/// Returns the fastest of some records and those that equal it, and the slowest, if there are several: `HERD (26.0 M/s) and
+/// 1 READ (25.6 M/s), equal within 2 %, the slowest …`.
 fn extremes(records: Vec<&Record>, name: fn(&Record) -> String) -> Option<String> {
     let rated = records.into_iter();
     let rated = rated.filter_map(|record| Some((rate(record)?, record)));
     let mut rated: Vec<(f64, &Record)> = rated.collect();
     rated.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let named =
-        |(rate, record): &(f64, &Record)| format!("{} ({})", name(record), format::rate(*rate));
-    match &rated[..] {
-        [first, .., last] => Some(format!("{}, the slowest {}", named(first), named(last))),
-        _ => None,
-    }
+    let [(most, _), .., (least, _)] = rated[..] else {
+        return None;
+    };
+    let named = |is: &dyn Fn(f64) -> bool| {
+        let meant = rated.iter().filter(|(rate, _)| is(*rate));
+        let meant =
+            meant.map(|(rate, record)| format!("{} ({})", name(record), format::rate(*rate)));
+        let meant: Vec<String> = meant.collect();
+        let equal = if meant.len() > 1 {
+            ", equal within 2 %"
+        } else {
+            ""
+        };
+        format!("{}{equal}", format::and(&meant))
+    };
+    let fastest = named(&|rate| EQUAL * rate >= most);
+    Some(match EQUAL * least >= most {
+        true => fastest,
+        false => format!(
+            "{fastest}, the slowest {}",
+            named(&|rate| rate <= EQUAL * least)
+        ),
+    })
 }
 
 fn answers(evidence: &Evidence<'_>) -> Option<String> {
@@ -300,10 +346,23 @@ fn answers(evidence: &Evidence<'_>) -> Option<String> {
     let all = evidence.all(ANSWERS.id, |_| true);
     let most = all.iter().map(|record| clients(record)).max()?;
     let of_most = all.into_iter().filter(|record| clients(record) == most);
-    let named = extremes(of_most.collect(), by_way)?;
+    let (reads, answered): (Vec<_>, Vec<_>) = of_most.partition(|r| word(r, "by") == "read");
+    let named = extremes(answered, by_way)?;
+    let reads = reads.first().and_then(|record| rate(record));
+    let reads = reads.map_or_else(String::new, |rate| {
+        let rate = format::rate(rate);
+        format!("; by READs, in which the core takes no part, the clients fetch {rate}")
+    });
     Some(format!(
-        "the fastest way to answer {most} clients from one core is {named}."
+        "the fastest way in which one core answers {most} clients is {named}{reads}."
     ))
+}
+
+fn with_cores(record: &Record) -> String {
+    match word(record, "by") {
+        "rpc" => format!("HERD on {}", counted(parameter(record, "server_cores"))),
+        _ => by_store(record),
+    }
 }
 
 fn store(evidence: &Evidence<'_>) -> Option<String> {
@@ -312,7 +371,7 @@ fn store(evidence: &Evidence<'_>) -> Option<String> {
             let found = record.params.get("put_ratio");
             found.and_then(serde_json::Value::as_f64) == Some(share)
         };
-        extremes(evidence.all(KV.id, has_share), by_store)
+        extremes(evidence.all(KV.id, has_share), with_cores)
     };
     let (gets, mixed) = (best(0.0)?, best(0.5)?);
     Some(format!(
@@ -321,22 +380,25 @@ fn store(evidence: &Evidence<'_>) -> Option<String> {
 }
 
 fn herd(evidence: &Evidence<'_>) -> Option<String> {
-    let all = evidence.all(HERD.id, in_lists);
-    let cores = |record: &&&Record| parameter(record, "server_cores");
-    let most = parameter(all.iter().max_by_key(cores)?, "server_cores");
-    let mut of_most: Vec<&Record> = all
-        .into_iter()
-        .filter(|record| parameter(record, "server_cores") == most)
-        .collect();
+    let all = evidence.all(HERD.id, |_| true);
+    let cores = |record: &Record| parameter(record, "server_cores");
+    let most = all.iter().map(|record| cores(record)).max()?;
+    let in_lists = all.iter().filter(|record| in_lists(record));
+    let mut of_most: Vec<&&Record> = in_lists.filter(|record| cores(record) == most).collect();
     of_most.sort_by_key(|record| parameter(record, "qps"));
     let (few, many) = (of_most.first()?, of_most.last()?);
     let (_, change) = change(few, many)?;
-    (of_most.len() > 1).then(|| {
-        format!(
-            "{} queue pairs of each core and port instead of {} take HERD on {} {change}.",
-            parameter(many, "qps"),
-            parameter(few, "qps"),
-            counted(most)
-        )
-    })
+    let best =
+        |a: &&&Record, b: &&&Record| rate(a).partial_cmp(&rate(b)).unwrap_or(Ordering::Equal);
+    let best = all.iter().max_by(best)?;
+    (of_most.len() > 1).then_some(format!(
+        "{} queue pairs of each core and port instead of {} take HERD in lists on {} {change}; the highest rate of all is {} \
+         with {} and {}.",
+        parameter(many, "qps"),
+        parameter(few, "qps"),
+        counted(most),
+        format::rate(rate(best)?),
+        counted(cores(best)),
+        by_queues(best)
+    ))
 }

@@ -10,9 +10,9 @@ pub(super) const LOSS: FigureSpec = FigureSpec {
     id: "loss",
     name: "Cost of loss",
     title: "What loss costs: goodput and ping by share of packets lost",
-    caption: "The UDP ports of both sides lose this share of the packets that they send, at random. RC resends \
-             from the lost packet on (go-back-N): at once if a later packet reveals the gap, and after four ACK \
-             timeouts if nothing follows. Packets carry up to the path MTU: a longer message has more of them to \
+    caption: "Both sides lose this share of the packets that they send, at random. RC resends from the lost packet on \
+             (go-back-N): at once if a later packet reveals the gap, and after one to four ACK timeouts if nothing \
+             follows. The time of a ping is half of its round. Packets carry up to the path MTU: a longer message has more of them to \
              lose. Goodput is over all repetitions together.",
     plots: Plots::Lines(&PANELS),
 };

@@ -67,9 +67,12 @@ fn kept<'a>(scope: &Scope<'a>, cells: &Cells<'a>) -> Option<Finding> {
         } else {
             ""
         };
+        let share = match after < before {
+            true => format::percent(100.0 * after / before),
+            false => "all".to_owned(),
+        };
         parts.push(format!(
-            "{}{of} at {} ({} instead of {})",
-            format::percent(100.0 * after / before),
+            "{share}{of} at {} ({} instead of {})",
             format::size(*size),
             Quantity::Goodput.show(after),
             Quantity::Goodput.show(before)
@@ -135,8 +138,12 @@ fn ping<'a>(scope: &Scope<'a>, cells: &Cells<'a>) -> Option<Finding> {
         let shown = |q| Some(format::time(cell.sample(q)?.median));
         let (median, p99) = (shown(Quantity::Median)?, shown(Quantity::P99)?);
         let timeout = format::timeout(cell.params());
+        let messages = match cell.metrics.histogram.as_ref().map(|h| h.samples) {
+            Some(few @ ..1000) => format!(" of only {few} messages"),
+            _ => String::new(),
+        };
         Some(format!(
-            "a median of {median} and a 99th percentile of {p99} with {timeout}"
+            "a median of {median} and a 99th percentile of {p99}{messages} with {timeout}"
         ))
     };
     let timeout = long.params().ack_timeout?.as_ns_f64();
@@ -200,8 +207,8 @@ fn windows<'a>(scope: &Scope<'a>, cells: &Cells<'a>) -> Option<Finding> {
     }
     let size = format::size(fastest.size());
     let sentence = format!(
-        "To reach {} of the highest goodput, {}, a stream of RDMA WRITEs of {size} needs this number in flight: {}. At least \
-         delay \u{d7} bandwidth of a round trip has to be outstanding.",
+        "To reach {} of the highest goodput, {}, a stream of RDMA WRITEs of {size} needs, of the numbers in flight that were \
+         measured, {}. At least delay \u{d7} bandwidth of a round trip has to be outstanding.",
         format::percent(100.0 * FILLED),
         Quantity::Goodput.show(best),
         format::and(&parts),
@@ -255,8 +262,8 @@ fn queues<'a>(scope: &Scope<'a>, cells: &Cells<'a>) -> Option<Finding> {
         parts.push(format!("{} carries {rate}", name(*way)));
     }
     let sentence = format!(
-        "On a path of {} and {} each way behind a queue of {queue} packets, {}: what is in flight beyond delay \u{d7} \
-         bandwidth waits in the queue, or is dropped there.",
+        "On a path of {} and {} each way behind a queue of {queue} packets, {}: packets beyond the path's \
+         rate wait in the queue, and those that find it full are dropped.",
         path.rate?,
         path.delay,
         format::and(&parts)

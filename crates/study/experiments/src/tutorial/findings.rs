@@ -3,12 +3,12 @@
 use adverb_report::cells::{Cell, Cells, Quantity, Verdict, compare};
 use adverb_report::findings::{Advice, Finding, Ranks, Scope, Topic, noise};
 use adverb_report::{format, ranked, variant};
-use adverb_results::{Completion, Opcode};
+use adverb_results::{Completion, DeviceKind, Opcode};
 
 /// If more variants than this share a place, one of them is named.
 const MOST_NAMED: usize = 3;
-/// A 99th percentile of at most this many medians is not a tail.
-const NO_TAIL: f64 = 1.02;
+/// A 99th percentile of at most this many medians is not a tail, and CPU use within this factor is equal.
+const EQUAL: f64 = 1.02;
 
 pub(super) const TOPICS: [Topic; 2] = [
     Topic::advice(advice),
@@ -115,7 +115,12 @@ fn order(ranks: &Ranks<'_>) -> Option<String> {
         2..=MOST_NAMED => {
             let names: Vec<String> = ranks.first.iter().map(named).collect();
             let names = format::and(&names);
-            format!("{names} have the shortest round trip, equal {within}")
+            match ranks.is_close() {
+                true => format!("{names} have the shortest round trip, equal {within}"),
+                false => format!(
+                    "{names} have the shortest round trip; the noise is too large to rank them"
+                ),
+            }
         }
         n => {
             let best = named(best);
@@ -141,34 +146,42 @@ fn cpu(scope: &Scope<'_>) -> Option<Finding> {
     let rounds = ranked(&cells, Quantity::CpuActivePerRound);
     let size = shares.first().filter(|_| shares.len() > 1)?.0.size();
     let sentence = format!(
-        "Client CPU of a {} ping, as a share of a core: least for {}, most for {}. As CPU time per \
-         round: least for {}, most for {}.",
+        "Client CPU of a {} ping, as a share of a core: {}. As CPU time per round: {}.",
         format::size(size),
-        extreme(shares.iter(), Quantity::CpuActive)?,
-        extreme(shares.iter().rev(), Quantity::CpuActive)?,
-        extreme(rounds.iter(), Quantity::CpuActivePerRound)?,
-        extreme(rounds.iter().rev(), Quantity::CpuActivePerRound)?,
+        ends(&shares, Quantity::CpuActive)?,
+        ends(&rounds, Quantity::CpuActivePerRound)?,
     );
     Some(scope.finding("rank-cpu", "rank-cpu", sentence, cells.iter()))
 }
 
-/// The first of a ranking: `SEND (events) at 37 %`; if the ranges of others overlap its own, the group:
-/// `4 equal ways, such as SEND (events) at 37 %`.
-fn extreme<'a>(
-    mut ranked: impl Iterator<Item = &'a (Cell<'a>, f64)>,
-    quantity: Quantity,
-) -> Option<String> {
-    let (cell, value) = ranked.next()?;
-    let own = cell.sample(quantity)?;
-    let equal = |other: &Cell<'_>| {
-        let sample = other.sample(quantity);
-        sample.is_some_and(|s| s.min <= own.max && own.min <= s.max)
+/// Both ends of a ranking: `least for SEND (events) at 37 %, most for 4 equal ways, such as READ at 100 %`. Ways are equal
+/// if their ranges overlap, apart from 2 %.
+fn ends(ranked: &[(Cell<'_>, f64)], quantity: Quantity) -> Option<String> {
+    let equal = |a: &Cell<'_>, b: &Cell<'_>| {
+        let samples = a.sample(quantity).zip(b.sample(quantity));
+        samples.is_some_and(|(a, b)| a.min <= EQUAL * b.max && b.min <= EQUAL * a.max)
     };
-    let named = format!("{} at {}", variant(*cell), quantity.show(*value));
-    Some(match 1 + ranked.filter(|(other, _)| equal(other)).count() {
-        1 => named,
-        n => format!("{n} equal ways, such as {named}"),
-    })
+    let (least, most) = (ranked.first()?, ranked.last()?);
+    let like = |end: &Cell<'_>| ranked.iter().filter(|(cell, _)| equal(cell, end)).count();
+    let shown = |(cell, value): &(Cell<'_>, f64)| {
+        format!("{} at {}", variant(*cell), quantity.show(*value))
+    };
+    let (low, high) = (like(&least.0), like(&most.0));
+    if low + high > ranked.len() {
+        let (low, high) = (shown(least), shown(most));
+        return Some(format!(
+            "from {low} to {high}, which the noise is too large to rank"
+        ));
+    }
+    let named = |end, count| match count {
+        1 => shown(end),
+        n => format!("{n} equal ways, such as {}", shown(end)),
+    };
+    Some(format!(
+        "least for {}, most for {}",
+        named(least, low),
+        named(most, high)
+    ))
 }
 
 fn tail(scope: &Scope<'_>) -> Option<Finding> {
@@ -185,9 +198,15 @@ fn tail(scope: &Scope<'_>) -> Option<Finding> {
         .collect();
     tails.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (shortest, longest) = (tails.first()?, tails.last().filter(|_| tails.len() > 1)?);
-    let sentence = if longest.0 <= NO_TAIL {
+    let sentence = if longest.0 <= EQUAL {
+        let is_model = (cells.iter()).all(|cell| cell.record.device.kind == DeviceKind::Model);
+        let why = if is_model {
+            " (the model has no noise)"
+        } else {
+            ""
+        };
         format!(
-            "The 99th percentile of the one-way time is within 2 % of the median for all {} ways.",
+            "The 99th percentile of the one-way time is within 2 % of the median for all {} ways{why}.",
             tails.len()
         )
     } else {

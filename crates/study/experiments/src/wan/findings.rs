@@ -136,7 +136,10 @@ fn stolen(records: &[&Record]) -> Option<String> {
         ];
         let slowdown = value(records, ("interference", way), &wanted, "slowdown")?;
         let with = way.replace(", ", " and a ");
-        Some(format!("{slowdown:.2} times with {with}"))
+        Some(match slowdown < EQUAL {
+            true => format!("no longer with {with}"),
+            false => format!("{slowdown:.2} times as long with {with}"),
+        })
     };
     let all: Vec<String> = ["WRITE", "SEND", "TCP", &with_sleeping_readers("TCP")]
         .into_iter()
@@ -144,7 +147,7 @@ fn stolen(records: &[&Record]) -> Option<String> {
         .collect();
     (!all.is_empty()).then(|| {
         format!(
-            "clients that stream messages of 16 KiB make a computation at the server take longer: {} its time alone.",
+            "next to clients that stream messages of 16 KiB a computation at the server takes {} as alone.",
             format::and(&all)
         )
     })

@@ -111,6 +111,23 @@ fn a_value_is_within_bounds_at_every_place() {
 }
 
 #[test]
+fn a_claim_that_another_repetition_would_answer_otherwise_is_not_judged() {
+    let within = of_writes("64..1K", &json!({ "within": { "most": 150.0 } }));
+    let growth = of_writes("64..1K", &json!({ "growth": { "most": 1.6 } }));
+    let mut records = records();
+    assert_eq!(judged(&records, &within).0, Answer::Holds);
+    let noisy = records
+        .iter_mut()
+        .find(|record| record.params.size_bytes == Bytes::kib(1));
+    noisy.unwrap().metrics.as_mut().unwrap().repetitions[0].one_way_ns = 170.0;
+    for claim in [within, growth] {
+        let (answer, why) = judged(&records, &claim);
+        assert_eq!(answer, Answer::CannotTell);
+        assert!(why.starts_with("the noise is too large: "), "{why}");
+    }
+}
+
+#[test]
 fn each_of_several_series_is_within_bounds() {
     let each = |bounds: Value| json!({ "each": { "of": [{ "op": "write" }, { "op": "read" }], "is": bounds } });
     check(

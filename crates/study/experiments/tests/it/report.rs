@@ -300,7 +300,7 @@ fn the_report_opens_with_what_to_use() {
     Lowest latency, with a completion at the receiver (fig1): WRITE_IMM (inline, busy polling): 119 ns one way for 64 B; 100 % of a core on the active side, 97 % on the passive side
     A waiting side must not occupy a core (fig1): WRITE_IMM (inline, events): 3.97 µs one way for 64 B; 37 % of a core on the active side, 36 % on the passive side
     Least CPU at the server (fig5): WRITE (busy polling): 0.2 % of a core on the passive side (SEND: 97 %) and 150 ns per message of 1 KiB
-    Highest message rate (fig6): WRITE, inline, one in n/2 signaled, lists, 256 buffers: 36.8 M/s of 16 B; 100 % of a core on the active side
+    Highest message rate of one queue pair (fig6): WRITE, inline, one in n/2 signaled, lists, 256 buffers: 36.8 M/s of 16 B; 100 % of a core on the active side
     Large transfers (fig5): WRITE, all signaled, lists, 4 buffers, from 16 KiB per message on: 10.6 GB/s of at most 11.0 GB/s
     Lowest latency, the receiver polls its memory (rank-rtt): WRITE to polled memory (inline, busy polling): 84.4 ns one way for 64 B; 100 % of a core on the active side, 97 % on the passive side
     ");

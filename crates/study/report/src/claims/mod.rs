@@ -87,7 +87,7 @@ pub struct Claim {
     pub value: Value,
     /// The condition under which it holds.
     pub holds_if: Predicate,
-    /// Why the model contradicts it, if it does and the reason is known.
+    /// Why a model of its hardware contradicts it, if it does and the reason is known.
     #[serde(default)]
     pub model: Option<String>,
 }
@@ -223,7 +223,7 @@ pub enum Answer {
     Holds,
     /// Cells that it needs are missing.
     NotMeasured,
-    /// The device cannot answer it.
+    /// The device cannot answer it, or the noise of its cells is too large.
     CannotTell,
 }
 
@@ -260,7 +260,7 @@ pub struct Judgement<'l> {
     pub stated_of_device: bool,
     /// Why the claim holds on this device whatever is measured; `None` if it may fail.
     pub by_construction: Option<&'static str>,
-    /// Why the model contradicts it; `None` on other devices, or if the reason is unknown.
+    /// Why the model of its hardware contradicts it; `None` on other devices, or if the reason is unknown.
     pub cause: Option<&'l str>,
 }
 
@@ -431,6 +431,14 @@ fn judge<'l>(claim: &'l Claim, testbeds: &[String], evidence: &Evidence<'_>) -> 
     let shown = if bad.is_empty() { &good } else { &bad };
     let figures = shown.iter().map(|check| check.figures.as_str());
     let why = abridged(&figures.collect::<Vec<_>>());
+    let mut certain = shown.iter().map(|check| check.is_certain);
+    let is_certain = match bad.is_empty() {
+        true => certain.all(|is| is),
+        false => certain.any(|is| is),
+    };
+    if !is_certain {
+        return judged(Answer::CannotTell, format!("the noise is too large: {why}"));
+    }
     if bad.is_empty() {
         let by_construction = claim.about.iter().find_map(|a| a.tautology(class));
         return Judgement {
@@ -438,9 +446,10 @@ fn judge<'l>(claim: &'l Claim, testbeds: &[String], evidence: &Evidence<'_>) -> 
             ..judged(Answer::Holds, why)
         };
     }
+    let failed = judged(Answer::Fails, why);
     Judgement {
-        cause: claim.model.as_deref().filter(|_| class == Class::Model),
-        ..judged(Answer::Fails, why)
+        cause: claim.model.as_deref().filter(|_| failed.stated_of_device),
+        ..failed
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use adverb_results::CpuShare;
+use adverb_results::stats::Spread;
 use serde::{Deserialize, Serialize};
 
 use super::factor;
@@ -44,10 +45,11 @@ pub enum Value {
 }
 
 impl Value {
-    fn of(self, cell: Cell<'_>) -> Option<f64> {
+    /// Returns the value of a cell, over its repetitions if they have it.
+    fn of(self, cell: Cell<'_>) -> Option<Spread> {
         let sample = |quantity| Some(cell.sample(quantity)?.median);
         let cpu = &cell.metrics.cpu;
-        match self {
+        let whole = match self {
             Value::CpuTimePassive => {
                 Some(sample(Quantity::CpuPassive)? / 100.0 * sample(Quantity::RoundTrip)?)
             }
@@ -56,8 +58,9 @@ impl Value {
             }
             Value::UserToSystemActive => user_to_system(cpu.active),
             Value::UserToSystemPassive => user_to_system(cpu.passive),
-            other => sample(other.quantity()?),
-        }
+            other => return cell.sample(other.quantity()?),
+        };
+        Spread::of(&[whole?])
     }
 
     /// Returns the quantity that formats it; `None` for a ratio.
@@ -197,16 +200,35 @@ impl Bounds {
 /// Whether a condition is true at one place.
 pub(super) struct Check {
     pub(super) is_true: bool,
+    /// Whether another repetition of one of the cells makes no difference to that.
+    pub(super) is_certain: bool,
     /// The figures in words, with the place.
     pub(super) figures: String,
 }
 
 /// The values of all series at one place.
+#[derive(Clone)]
 struct Point {
     at: u64,
     /// The place in words that follow a figure.
     place: String,
     values: Vec<f64>,
+    /// The values in the repetitions.
+    spreads: Vec<Spread>,
+}
+
+impl Point {
+    /// Returns this point with the value of one series as in another repetition, for each series and its extreme values.
+    fn repeated(&self) -> impl Iterator<Item = Point> + '_ {
+        let each = self.spreads.iter().enumerate();
+        each.flat_map(|(series, spread)| {
+            [spread.min, spread.max].map(|value| {
+                let mut other = self.clone();
+                other.values[series] = value;
+                other
+            })
+        })
+    }
 }
 
 impl Predicate {
@@ -251,7 +273,15 @@ impl Predicate {
                     Predicate::Growth(_) => (last, first),
                     _ => extremes(&points),
                 };
-                Ok(vec![over_range(value, (high, low), *bounds)])
+                let of = |high: &Point, low: &Point| over_range(value, (high, low), *bounds);
+                let check = of(high, low);
+                let same = |other: Check| other.is_true == check.is_true;
+                let is_certain = high.repeated().all(|high| same(of(&high, low)))
+                    && low.repeated().all(|low| same(of(high, &low)));
+                Ok(vec![Check {
+                    is_certain,
+                    ..check
+                }])
             }
             Predicate::Crossover { up_to, from, .. } => {
                 let has = |is_meant: &dyn Fn(u64) -> bool| points.iter().any(|p| is_meant(p.at));
@@ -264,21 +294,34 @@ impl Predicate {
                 let decided = points
                     .iter()
                     .filter(|p| up_to.reaches(p.at) || !from.exceeds(p.at));
-                Ok(decided.map(|point| self.check(value, point)).collect())
+                Ok(decided.map(|point| self.repeated(value, point)).collect())
             }
             _ => Ok(points
                 .iter()
-                .map(|point| self.check(value, point))
+                .map(|point| self.repeated(value, point))
                 .collect()),
+        }
+    }
+
+    /// Checks the condition at one place, in other repetitions, too.
+    fn repeated(&self, value: Value, point: &Point) -> Check {
+        let check = self.check(value, point);
+        let mut others = point.repeated();
+        Check {
+            is_certain: others.all(|other| self.check(value, &other).is_true == check.is_true),
+            ..check
         }
     }
 
     /// Checks the condition at one place.
     fn check(&self, value: Value, point: &Point) -> Check {
-        let Point { at, place, values } = point;
+        let Point {
+            at, place, values, ..
+        } = point;
         match self {
             Predicate::Within(bounds) | Predicate::Flat(bounds) | Predicate::Growth(bounds) => {
                 Check {
+                    is_certain: true,
                     is_true: bounds.contains(values[0]),
                     figures: format!("{}{place}", value.show(values[0])),
                 }
@@ -287,11 +330,13 @@ impl Predicate {
                 let shown = of.iter().zip(values);
                 let shown = shown.map(|(pick, v)| format!("{pick}: {}", value.show(*v)));
                 Check {
+                    is_certain: true,
                     is_true: values.iter().all(|v| is.contains(*v)),
                     figures: shown.collect::<Vec<_>>().join(", ") + place,
                 }
             }
             Predicate::Ratio { is, .. } => Check {
+                is_certain: true,
                 is_true: is.contains(values[0] / values[1]),
                 figures: against(value, values, place),
             },
@@ -301,6 +346,7 @@ impl Predicate {
                 let [shown, one, other] =
                     [difference.abs(), values[0], values[1]].map(|v| value.show(v));
                 Check {
+                    is_certain: true,
                     is_true: is.contains(difference),
                     figures: format!("{sign}{shown}{place} ({one} - {other})"),
                 }
@@ -308,6 +354,7 @@ impl Predicate {
             Predicate::Gain(_) => {
                 let (one, other) = (values[0] / values[1], values[2] / values[3]);
                 Check {
+                    is_certain: true,
                     is_true: one * EQUAL <= other,
                     figures: format!("{} against {}{place}", factor(one), factor(other)),
                 }
@@ -315,6 +362,7 @@ impl Predicate {
             Predicate::Order(ranks) => in_order(value, ranks, point),
             Predicate::Records(_) => unreachable!("it is not about cells"),
             Predicate::Crossover { up_to, .. } => Check {
+                is_certain: true,
                 is_true: (values[0] * EQUAL <= values[1]) == up_to.reaches(*at),
                 figures: against(value, values, place),
             },
@@ -332,18 +380,20 @@ fn points(value: Value, picks: &[Pick], cells: &Cells<'_>) -> Result<Vec<Point>,
     let series = picks.iter().map(|pick| {
         let cells = pick.series(cells).into_iter();
         let values = cells.filter_map(|(at, cell)| Some((at, value.of(cell)?)));
-        let values: BTreeMap<u64, f64> = values.collect();
+        let values: BTreeMap<u64, Spread> = values.collect();
         (!values.is_empty())
             .then_some(values)
             .ok_or_else(|| missing(pick))
     });
-    let series: Vec<BTreeMap<u64, f64>> = series.collect::<Result<_, _>>()?;
+    let series: Vec<BTreeMap<u64, Spread>> = series.collect::<Result<_, _>>()?;
     let point = |at: &u64| {
-        let values = series.iter().map(|values| values.get(at).copied());
+        let spreads = series.iter().map(|values| values.get(at).copied());
+        let spreads: Vec<Spread> = spreads.collect::<Option<_>>()?;
         Some(Point {
             at: *at,
             place: picks[0].place(*at),
-            values: values.collect::<Option<_>>()?,
+            values: spreads.iter().map(|spread| spread.median).collect(),
+            spreads,
         })
     };
     let points: Vec<Point> = series[0].keys().filter_map(point).collect();
@@ -374,6 +424,7 @@ fn over_range(value: Value, (one, other): (&Point, &Point), bounds: Bounds) -> C
     let (a, b) = (one.values[0], other.values[0]);
     let [shown, reference] = [a, b].map(|v| value.show(v));
     Check {
+        is_certain: true,
         is_true: bounds.contains(a / b),
         figures: format!(
             "{} ({shown}{} against {reference}{})",
@@ -407,6 +458,7 @@ fn in_order(value: Value, ranks: &[Vec<Pick>], point: &Point) -> Check {
         words.push(format::and(&named.collect::<Vec<_>>()));
     }
     Check {
+        is_certain: true,
         is_true,
         figures: format!("{}{}", words.join(", "), point.place),
     }

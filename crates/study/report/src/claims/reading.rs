@@ -35,6 +35,9 @@ struct Metric {
     params: Values,
     /// The path of names, such as `active.setup_ns.p50`.
     metric: String,
+    /// Takes only the largest of the metrics of these records.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    largest: bool,
     /// Takes the mean of the metrics of these requesters, in place of the record's metric: the first of them, counted from
     /// 0, and the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,9 +99,11 @@ impl Metric {
         if values.is_empty() && is_tcp && device.kind != DeviceKind::Model {
             values = of(&|other| other.kind == DeviceKind::Tcp);
         }
-        match values.is_empty() {
-            true => Err(format!("no record of {self}")),
-            false => Ok(values),
+        let largest = values.iter().copied().max_by(f64::total_cmp);
+        match largest {
+            None => Err(format!("no record of {self}")),
+            Some(largest) if self.largest => Ok(vec![largest]),
+            Some(_) => Ok(values),
         }
     }
 
@@ -117,7 +122,8 @@ impl Metric {
 impl fmt::Display for Metric {
     /// `active.setup_ns.p50 of connect transport=tcp`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of ", self.metric)?;
+        let largest = if self.largest { "largest " } else { "" };
+        write!(f, "{largest}{} of ", self.metric)?;
         if let Some([first, end]) = self.requesters {
             write!(f, "requesters {} to {end} of ", first + 1)?;
         }
@@ -143,6 +149,7 @@ impl Reading {
         let values = self.of.values(device, records)?;
         let Some(to) = &self.to else {
             let check = |value: &f64| Check {
+                is_certain: true,
                 is_true: self.is.contains(*value),
                 figures: self.of.show(*value),
             };
@@ -156,6 +163,7 @@ impl Reading {
             let (one, reference) = (self.of.show(*value), to.show(*other));
             let figures = format!("{one} against {reference}");
             Check {
+                is_certain: true,
                 // A product: 0 is within any share of 0, and 0 / 0 is not.
                 is_true: self.is.times(*other).contains(*value),
                 figures: match *other == 0.0 {

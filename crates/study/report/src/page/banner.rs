@@ -31,7 +31,7 @@ pub(super) fn measured_on(report: &Report<'_>) -> Markup {
     html! {
         dl class="facts" {
             (fact("Device", &all(|r| format!("{} ({})", r.device, kind(&r.device)))))
-            (fact("Machine", &all(|r| machine(&r.provenance.active))))
+            (fact(machine_of(report.records.iter().map(|r| &r.device)), &all(|r| machine(&r.provenance.active))))
             (fact("Host", &all(|r| host(&r.provenance.active))))
             (fact("Machine of the passive side", &all(|r| passive(r, machine))))
             (fact("Host of the passive side", &all(|r| passive(r, host))))
@@ -57,7 +57,7 @@ fn sweeps_on(records: &[Record], meta: &Meta) -> Markup {
     html! {
         dl class="facts" {
             (fact("Device", &all(|r| format!("{} ({})", r.device, kind(&r.device)))))
-            (fact("Machine", &all(|r| machine(&r.provenance.active))))
+            (fact(machine_of(records.iter().map(|r| &r.device)), &all(|r| machine(&r.provenance.active))))
             (fact("Hosts of the roles", &hosts_of(records)))
             (fact("Adverb", &all(|r| version(&r.provenance))))
             (fact("Device details", &all(|r| details(&r.provenance.active))))
@@ -65,6 +65,14 @@ fn sweeps_on(records: &[Record], meta: &Meta) -> Markup {
             @if let Some(profile) = &meta.profile { (fact("Profile", profile)) }
             (fact("Cells", &cells(records.iter().map(|r| (r.device.kind, &r.outcome)))))
         }
+    }
+}
+
+/// What the machine of the records is: it measured, or it computed what models predict.
+fn machine_of<'d>(mut devices: impl Iterator<Item = &'d DeviceRef>) -> &'static str {
+    match devices.all(|device| device.kind == DeviceKind::Model) {
+        true => "Computed on",
+        false => "Machine",
     }
 }
 

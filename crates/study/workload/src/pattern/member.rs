@@ -45,6 +45,8 @@ pub struct Schedule {
 pub struct Tally {
     /// Completed requests, or received messages.
     pub completed: u64,
+    /// Those in the first half of the measured time, which need not end after a whole one.
+    pub completed_first: f64,
     /// Elapsed time.
     pub elapsed: Span,
     /// Times from free buffer to seen completion, if requests were timed.
@@ -121,6 +123,8 @@ pub struct Meter {
     last: Look,
     /// Completions at the beginning and at the end of the measured time.
     completed: [Option<f64>; 2],
+    /// Completions in its middle.
+    half: Option<f64>,
     /// Time and CPU time at the first reading in the measured time, and at the first one after it.
     cpu: [Option<(Time, CpuTime)>; 2],
 }
@@ -137,6 +141,7 @@ impl Meter {
                 completed: 0,
             },
             completed: [None; 2],
+            half: None,
             cpu: [None; 2],
         }
     }
@@ -155,6 +160,10 @@ impl Meter {
                 self.cpu[end] = Some((now, station.cpu()));
             }
         }
+        let middle = self.from + (self.until - self.from) / 2;
+        if now >= middle && self.half.is_none() {
+            self.half = Some(self.last.completed_at(middle, look));
+        }
         self.last = look;
         now >= self.until
     }
@@ -172,6 +181,7 @@ impl Meter {
             if completed > 0.0 {
                 let elapsed = (until - self.from).as_ns_f64() * completed / (last - first);
                 tally.completed = completed as u64;
+                tally.completed_first = self.half.unwrap_or(last) - first;
                 tally.elapsed = Span::from_ns_f64(elapsed);
             }
         }

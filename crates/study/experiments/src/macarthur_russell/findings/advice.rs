@@ -45,7 +45,11 @@ fn least_server_cpu(scope: &Scope<'_>) -> Option<Advice> {
     let size = cells.iter().map(|cell| cell.size()).min()?;
     let cells = cells.filter(|r| r.params.size_bytes.get() == size);
     let cpu = |cell: &Cell<'_>| Some(cell.sample(Quantity::CpuPassive)?.median);
-    let best = least(cells.iter(), cpu)?;
+    // Of those that use equally little, the fastest.
+    let tenths = |cell: &Cell<'_>| Some((10.0 * cpu(cell)?).round());
+    let lowest = tenths(&least(cells.iter(), tenths)?);
+    let equal = cells.iter().filter(|cell| tenths(cell) == lowest);
+    let best = least(equal, |cell| one_way(*cell))?;
     let two_sided = cells.iter().find(|cell| cell.params().op == Opcode::Send)?;
     let cost = format!(
         "{} of a core on the passive side (SEND: {}) and {} per message of {}",
@@ -76,7 +80,7 @@ fn highest_rate(scope: &Scope<'_>) -> Option<Advice> {
             .unwrap_or(std::cmp::Ordering::Equal)
     })?;
     Some(Advice {
-        need: "Highest message rate",
+        need: "Highest message rate of one queue pair",
         choice: as_posted(best),
         cost: format!(
             "{} of {}; {} of a core on the active side",
@@ -92,10 +96,15 @@ fn large_transfers(scope: &Scope<'_>) -> Option<Advice> {
     let cells = blasts(scope, "fig5");
     let rate = |cell: &Cell<'_>| Some(cell.sample(Quantity::Throughput)?.median);
     let best = rate(&least(cells.iter(), |cell| Some(-rate(cell)?))?)?;
-    let enough = cells
-        .iter()
-        .filter(|cell| rate(cell).is_some_and(|rate| rate >= ENOUGH * best));
-    let smallest = least(enough, |cell| Some(cell.size() as f64))?;
+    let enough = || {
+        let is_enough = |cell: &Cell<'_>| rate(cell).is_some_and(|rate| rate >= ENOUGH * best);
+        cells.iter().filter(is_enough)
+    };
+    let size = enough().map(|cell| cell.size()).min()?;
+    // Of the operations that reach it, one that leaves the passive side alone.
+    let of_size = enough().filter(|cell| cell.size() == size);
+    let passive = |cell: &Cell<'_>| Some(cell.sample(Quantity::CpuPassive)?.median.round());
+    let smallest = least(of_size, passive)?;
     Some(Advice {
         need: "Large transfers",
         choice: format!(

@@ -37,7 +37,7 @@ fn suffice(
     cells: &Cells<'_>,
     (what, quantity): (&str, Quantity),
 ) -> Option<Finding> {
-    let mut by_count: BTreeMap<(u32, u32), Vec<u64>> = BTreeMap::new();
+    let mut by_count: BTreeMap<(Option<u32>, u32), Vec<u64>> = BTreeMap::new();
     let mut sizes: Vec<u64> = Vec::new();
     let mut best: Option<(f64, Cell<'_>)> = None;
     for (size, counts) in by_size(cells) {
@@ -51,23 +51,20 @@ fn suffice(
         let enough = values.iter().position(|(v, _)| *v >= ENOUGH * top.0)?;
         let count = |place: usize| values[place].1.params().buffers;
         // Numbers between two measured ones may suffice, too.
-        let too_few = enough
-            .checked_sub(1)
-            .map_or(count(0).saturating_sub(1), count);
-        let range = (too_few.saturating_add(1), count(enough));
+        let too_few = enough.checked_sub(1).map(count);
+        let range = (too_few, count(enough));
         by_count.entry(range).or_default().push(size);
         sizes.push(size);
         best = best.filter(|b| b.0 >= top.0).or(Some(*top));
     }
     let (value, cell) = best?;
-    let clauses = by_count.iter().map(|((from, to), these)| {
+    let clauses = by_count.iter().map(|((too_few, enough), these)| {
         let places = format::runs(&sizes, these, format::size);
-        let from = if from < to {
-            format!("{from} to ")
-        } else {
-            String::new()
+        let fewer = match too_few {
+            Some(few) if few + 1 < *enough => format!(", not with {few},"),
+            _ => String::new(),
         };
-        format!("with {from}{} at {places}", format::buffers(*to))
+        format!("with {}{fewer} at {places}", format::buffers(*enough))
     });
     let sentence = format!(
         "{what} reaches {} of its highest {} {}; the highest of all is {} at {} with {}.",

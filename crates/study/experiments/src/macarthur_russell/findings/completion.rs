@@ -1,7 +1,7 @@
 //! Busy polling or events: where each is faster, what it costs in CPU, and the price of an event.
 
 use adverb_report::cells::{Cell, Cells, Quantity, Verdict};
-use adverb_report::findings::{Contrast, Finding, Scale, Scope, one_way};
+use adverb_report::findings::{Contrast, Finding, Scale, Scope, about_equal, one_way};
 use adverb_report::{chosen_size, format};
 use adverb_results::{Completion, Opcode, Program, Signaling};
 
@@ -115,6 +115,10 @@ fn price(scope: &Scope<'_>, pings: &Pings, cells: &Cells<'_>) -> Option<Finding>
             "Waiting for events adds {} to the one-way time of a {ping}: {long} instead of {short}, {} as long.",
             format::time(waited - polled),
             format::factor(waited / polled),
+        ),
+        Verdict::Tie if !about_equal(&[polled, waited]) => format!(
+            "The noise is too large to tell what waiting for events adds to the one-way time of a {ping}: {long}, and \
+             {short} with busy polling."
         ),
         _ => format!(
             "Waiting for events does not add to the one-way time of a {ping} beyond {} ({long}, and {short} \

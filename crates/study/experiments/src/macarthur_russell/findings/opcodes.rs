@@ -58,6 +58,8 @@ fn fastest(scope: &Scope<'_>, id: &str, cells: &Cells<'_>, size: u64) -> Option<
         format!("{first} do not differ beyond {noise}")
     } else if ranks.first.len() == 1 {
         format!("{first} is fastest, followed by {rest}")
+    } else if !ranks.is_close() {
+        format!("the noise is too large to rank {first}, which are fastest, followed by {rest}")
     } else {
         format!("{first} are fastest and equal within {noise}, followed by {rest}")
     };

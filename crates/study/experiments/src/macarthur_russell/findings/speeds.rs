@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use adverb_report::cells::{Cell, Quantity};
-use adverb_report::findings::{Finding, Scope};
+use adverb_report::findings::{Finding, Scope, about_equal};
 use adverb_report::format;
 use adverb_results::Opcode;
 use adverb_verbs::LinkRate;
@@ -34,8 +34,14 @@ pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
         format!("{share} at {name} ({})", format::megabits(*reached))
     });
     let listed: Vec<String> = listed.collect();
+    let rates = highest.values().map(|(reached, _)| *reached);
+    let rates: Vec<f64> = rates.collect();
+    let limit = match rates.len() > 1 && about_equal(&rates) {
+        true => "; the rate is about the same at each, so the link does not limit it",
+        false => "",
+    };
     let sentence = format!(
-        "RDMA WRITEs of {size} in lists use, of what the link leaves for packets, {}.",
+        "RDMA WRITEs of {size} in lists use, of what the link leaves for packets, {}{limit}.",
         format::and(&listed)
     );
     vec![scope.finding("speeds", FIGURE, sentence, cells.iter())]
