@@ -21,10 +21,7 @@ impl Section {
         let mut swept = swept(&points.iter().collect::<Vec<_>>());
         let first = points.first().into_iter().flatten();
         let shared = first.filter(|(name, _)| !swept.contains(name));
-        let shared = shared.filter_map(|(name, value)| {
-            let value = shown(name, value)?;
-            Some(format!("{}={value}", without_unit(name)))
-        });
+        let shared = shared.filter_map(|(name, value)| named(name, value));
         let mut shared: Vec<String> = shared.collect();
         if !name.is_empty() {
             shared.extend(said_once(points, &mut swept));
@@ -73,17 +70,20 @@ impl Section {
     }
 }
 
-/// Returns those of a point's parameters that differ between `points`, except for some: `clients=20`.
+/// Returns the parameters of a point that differ between `points`, except for some: `clients=20`.
 pub(crate) fn differences(point: &Values, points: &[&Values], except: &[&str]) -> Vec<String> {
     let points: Vec<Values> = points.iter().map(|point| flat_injected(point)).collect();
     let swept = swept(&points.iter().collect::<Vec<_>>());
     let swept = swept.iter().filter(|name| !except.contains(&name.as_str()));
     let point = flat_injected(point);
-    let words = swept.filter_map(|name| {
-        let value = shown(name, point.get(name)?)?;
-        Some(format!("{}={value}", without_unit(name)))
-    });
+    let words = swept.filter_map(|name| named(name, point.get(name)?));
     words.collect()
+}
+
+/// `clients=20`.
+fn named(name: &str, value: &Value) -> Option<String> {
+    let value = shown(name, value)?;
+    Some(format!("{}={value}", without_unit(name)))
 }
 
 /// Removes parameters that rows need not show: given in the same rows as an earlier one, with its value or always the

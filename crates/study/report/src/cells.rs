@@ -212,8 +212,8 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Returns the interval of the mean one-way time: its 95 % interval, or the range of the repetitions. A model without
-    /// chance has no noise; of others, that of a single repetition is unknown (`None`).
+    /// Returns the interval of the mean one-way time: its 95 % interval, or the range of the repetitions. A model that
+    /// loses no packets has no noise; on other devices a single repetition does not show the noise (`None`).
     fn one_way_interval(&self) -> Option<(f64, f64)> {
         let latency = &self.metrics.one_way_ns;
         let loses = self

@@ -25,7 +25,8 @@ pub fn verdict_word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The ratio of a change with its interval, such as `1.03 (0.97 to 1.09)`; alone if there is no noise.
+/// The ratio of a change with its interval, such as `1.03 (0.97 to 1.09)`; of a model or a single repetition the
+/// ratio alone.
 pub fn with_interval(change: &Change) -> String {
     match change.interval {
         Some([low, high]) if low < high => format!("{:.2} ({low:.2} to {high:.2})", change.ratio),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use adverb_results::{DeviceKind, DeviceRef, PairRecord};
+use adverb_results::{DeviceKind, DeviceRef, PairRecord, Record};
 
 use crate::Chapter;
 use crate::cells::{Cell, Cells, Quantity, Verdict, compare, pairs};
@@ -366,6 +366,20 @@ impl<'a, K: Ord + Copy> Contrast<'a, K> {
         format!("{cause} {of} {}{ties}.", claims.join(" and "))
     }
 }
+
+/// Share of the offered requests that have to be answered: if fewer are, requests wait longer and longer, and the latency
+/// depends on the measured time.
+const KEEPS_UP: f64 = 0.95;
+
+/// Returns whether a server has answered the requests that clients were to send. In a closed loop it always does.
+pub fn keeps_up(record: &Record) -> bool {
+    let rate = record.metric("requests_per_s");
+    let is_enough = |asked| rate.is_some_and(|rate| rate >= KEEPS_UP * asked);
+    record.offered().is_none_or(is_enough)
+}
+
+/// Figures within this factor are equal.
+pub const EQUAL: f64 = 1.02;
 
 /// Times or rates within this factor are about equal.
 const ABOUT: f64 = 1.1;

@@ -1,7 +1,5 @@
 //! Compares two sets of records of the same device cell by cell: which became faster or slower beyond the noise.
 
-use serde_json::Value;
-
 use crate::{DeviceKind, DeviceRef, Record, stats};
 
 /// How one cell changed. A ratio above 1 means that the second measurement is faster.
@@ -163,8 +161,10 @@ fn devices(records: &[Record]) -> Vec<String> {
 }
 
 fn change(before: &Record, after: &Record) -> Option<Change> {
-    let offered = before.params.get("offered_per_s").and_then(Value::as_f64);
-    let first: &[Metric] = if offered.is_some() { &OF_OFFERED } else { &[] };
+    let first: &[Metric] = match before.offered() {
+        Some(_) => &OF_OFFERED,
+        None => &[],
+    };
     first.iter().chain(&METRICS).find_map(|&(metric, better)| {
         let (x, y) = (logs(before, metric)?, logs(after, metric)?);
         let difference = stats::mean(&y)? - stats::mean(&x)?;

@@ -102,6 +102,11 @@ impl Record {
             .collect()
     }
 
+    /// Returns the requests per second that clients were to send; `None` in a closed loop.
+    pub fn offered(&self) -> Option<f64> {
+        self.params.get("offered_per_s")?.as_f64()
+    }
+
     /// Returns the values of a metric in each repetition; empty if repetitions do not have it.
     pub fn repetitions(&self, name: &str) -> Vec<f64> {
         let all = self.metrics.as_ref().and_then(|m| m.get("repetitions"));

@@ -3,23 +3,18 @@
 use std::cmp::Ordering;
 
 use adverb_patterns::EchoBy;
+use adverb_report::findings::{EQUAL, keeps_up};
 use adverb_report::format;
 use adverb_results::{Probability, Record, Values, Word};
 
 use crate::section::differences;
 use crate::table::{ns, per_second};
 
-/// Figures within this factor are equal.
-const EQUAL: f64 = 1.02;
-/// Share of the offered requests that have to be answered: else they wait longer and longer, and their latency is that of
-/// the measured time.
-const KEEPS_UP: f64 = 0.95;
-
 /// Returns the sentence that compares the ways on one device, each at its best point; `None` if there is only one way.
 pub(super) fn sentence(records: &[&Record]) -> Option<String> {
     let able = records.iter().filter(|record| keeps_up(record));
     let able: Vec<&Record> = able.copied().collect();
-    let is_offered = records.iter().all(|record| offered(record).is_some());
+    let is_offered = records.iter().all(|record| record.offered().is_some());
     let (order, ranked) = match (is_offered, able.is_empty()) {
         (false, _) => (Order::Fastest, records),
         (true, false) => (Order::Soonest, &able[..]),
@@ -71,16 +66,6 @@ pub(super) fn sentence(records: &[&Record]) -> Option<String> {
     Some(sentence)
 }
 
-/// Returns the requests per second that clients were to send; `None` in a closed loop.
-fn offered(record: &Record) -> Option<f64> {
-    record.params.get("offered_per_s")?.as_f64()
-}
-
-fn keeps_up(record: &Record) -> bool {
-    let is_enough = |asked| rate(record).is_some_and(|rate| rate >= KEEPS_UP * asked);
-    offered(record).is_none_or(is_enough)
-}
-
 /// By what the ways are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
@@ -110,7 +95,7 @@ impl Order {
         self.value(other) <= EQUAL * self.value(best)
     }
 
-    /// Returns the best of some points; of equal ones that with the least CPU of the server.
+    /// Returns the best of some points. Of equal ones, the server uses the least CPU in it.
     fn best<'r>(self, points: impl Iterator<Item = &'r &'r Record> + Clone) -> Option<&'r Record> {
         let best = points.clone().min_by(|a, b| self.compare(a, b))?;
         let cpu = |record: &Record| record.metric("server_cpu_percent").map_or(0.0, f64::round);

@@ -51,20 +51,31 @@ impl Entry {
         }
     }
 
-    fn status(&self) -> Status {
+    /// Returns the major and the minor number of a device, zeros of other files.
+    fn device(&self) -> (u32, u32) {
+        match self {
+            Entry::Device(minor) => (UVERBS.0, *minor),
+            _ => (0, 0),
+        }
+    }
+}
+
+impl From<&Entry> for Status {
+    fn from(entry: &Entry) -> Self {
         // SAFETY: zeros are a valid value of each member.
         let mut status: Status = unsafe { std::mem::zeroed() };
-        status.st_ino = self.inode();
-        status.st_size = self.size().into();
-        status.st_mode = self.mode();
+        status.st_ino = entry.inode();
+        status.st_size = entry.size().into();
+        status.st_mode = entry.mode();
         status.st_nlink = 1;
-        if let Entry::Device(minor) = self {
-            status.st_rdev = libc::makedev(UVERBS.0, *minor);
-        }
+        let (major, minor) = entry.device();
+        status.st_rdev = libc::makedev(major, minor);
         status
     }
+}
 
-    fn status_x(&self) -> StatusX {
+impl From<&Entry> for StatusX {
+    fn from(entry: &Entry) -> Self {
         // SAFETY: zeros are a valid value of each member.
         let mut status: StatusX = unsafe { std::mem::zeroed() };
         status.stx_mask = libc::STATX_TYPE
@@ -72,14 +83,12 @@ impl Entry {
             | libc::STATX_NLINK
             | libc::STATX_INO
             | libc::STATX_SIZE;
-        status.stx_ino = self.inode();
-        status.stx_size = self.size().into();
+        status.stx_ino = entry.inode();
+        status.stx_size = entry.size().into();
         // The types and permissions of files have 16 bits.
-        status.stx_mode = self.mode() as u16;
+        status.stx_mode = entry.mode() as u16;
         status.stx_nlink = 1;
-        if let Entry::Device(minor) = self {
-            (status.stx_rdev_major, status.stx_rdev_minor) = (UVERBS.0, *minor);
-        }
+        (status.stx_rdev_major, status.stx_rdev_minor) = entry.device();
         status
     }
 }
@@ -200,26 +209,16 @@ unsafe fn fopen_instead(path: *const c_char, mode: *const c_char) -> *mut FILE {
 }
 
 /// Writes the status of our file at the path of a call that has found none.
-unsafe fn status_instead(path: *const c_char, follow: Follow, status: *mut Status) -> c_int {
+unsafe fn status_instead<T>(path: *const c_char, follow: Follow, status: *mut T) -> c_int
+where
+    T: for<'e> From<&'e Entry>,
+{
     // SAFETY: the caller's path, and the place for the status.
     match unsafe { instead(path, follow) } {
         None => -1,
         Some(entry) => {
             // SAFETY: the place for the status.
-            unsafe { status.write(entry.status()) };
-            0
-        }
-    }
-}
-
-/// As [`status_instead`], for `statx`.
-unsafe fn status_x_instead(path: *const c_char, follow: Follow, status: *mut StatusX) -> c_int {
-    // SAFETY: the caller's path, and the place for the status.
-    match unsafe { instead(path, follow) } {
-        None => -1,
-        Some(entry) => {
-            // SAFETY: the place for the status.
-            unsafe { status.write(entry.status_x()) };
+            unsafe { status.write(entry.into()) };
             0
         }
     }
@@ -346,7 +345,7 @@ on_failure! {
     lstat64(path: Str, out: *mut Status) -> c_int, or status_instead(path, Follow::No, out);
     fstatat(dir: c_int, path: Str, out: *mut Status, flags: c_int) -> c_int, or status_instead(path, follow(flags), out);
     fstatat64(dir: c_int, path: Str, out: *mut Status, flags: c_int) -> c_int, or status_instead(path, follow(flags), out);
-    statx(dir: c_int, path: Str, flags: c_int, mask: c_uint, out: *mut StatusX) -> c_int, or status_x_instead(path, follow(flags), out);
+    statx(dir: c_int, path: Str, flags: c_int, mask: c_uint, out: *mut StatusX) -> c_int, or status_instead(path, follow(flags), out);
 
     access(path: Str, mode: c_int) -> c_int, or access_instead(path, mode);
     eaccess(path: Str, mode: c_int) -> c_int, or access_instead(path, mode);

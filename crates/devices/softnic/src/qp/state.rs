@@ -270,7 +270,7 @@ impl QpInner {
                 "its process has ended"
             }
             Some(connection) => return Ok(Path::SharedMemory(connection)),
-            None => "there is no such queue pair",
+            None => "the queue pair does not exist",
         };
         if has_udp {
             // As on a network, the requests fail, not the transition: nobody acknowledges them.

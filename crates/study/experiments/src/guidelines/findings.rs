@@ -1,8 +1,8 @@
 //! The study's findings: sentences over its records, for each device, with the records that each follows from.
 
 use std::cell::RefCell;
-use std::cmp::Ordering;
 
+use adverb_report::findings::{EQUAL, keeps_up};
 use adverb_report::format;
 use adverb_results::{DeviceKind, Record};
 
@@ -23,10 +23,6 @@ pub struct Finding {
 
 /// A step that gains less than this factor does not pay.
 const PAYS: f64 = 1.05;
-/// Rates within this factor are called equal.
-const EQUAL: f64 = 1.02;
-/// Share of the offered requests that a server has to answer, so that it is called able to.
-const KEEPS_UP: f64 = 0.95;
 
 /// The four guidelines, which are about a NIC.
 const GUIDELINES: [Find; 4] = [contention, mmio, parallelism, dma];
@@ -118,6 +114,14 @@ impl<'r> Evidence<'r> {
 
 fn rate(record: &Record) -> Option<f64> {
     record.metric("requests_per_s")
+}
+
+fn fastest<'r>(records: &[&'r Record]) -> Option<&'r Record> {
+    let rate = |record: &Record| rate(record).unwrap_or(0.0);
+    records
+        .iter()
+        .copied()
+        .max_by(|a, b| rate(a).total_cmp(&rate(b)))
 }
 
 /// `from 6.54 M/s to 15.8 M/s (2.42×)`.
@@ -228,16 +232,15 @@ fn dma(evidence: &Evidence<'_>) -> Option<String> {
     }
     let (gain, change) = change(payload, header_only)?;
     let lines = dma_lines(payload).zip(dma_lines(header_only));
-    let (guideline, lines) = match lines {
-        Some((before, after)) => (
-            match after < before {
-                true => format!("reducing DMA {}", verdict(gain)),
-                false => "answers without payload do not reduce DMA".to_owned(),
-            },
-            format!("; DMA moved {before:.2} cache lines for each before, and {after:.2} then"),
-        ),
-        None => (format!("reducing DMA {}", verdict(gain)), String::new()),
+    let guideline = match lines {
+        Some((before, after)) if after >= before => {
+            "answers without payload do not reduce DMA".to_owned()
+        }
+        _ => format!("reducing DMA {}", verdict(gain)),
     };
+    let lines = lines.map_or_else(String::new, |(before, after)| {
+        format!("; DMA moved {before:.2} cache lines for each before, and {after:.2} then")
+    });
     Some(format!(
         "{guideline}: requests and answers by SEND without payload, instead of requests by WRITE and answers of 8 B, \
          take {} in lists {change}{lines}{}.",
@@ -265,9 +268,7 @@ fn too_many_cores(evidence: &Evidence<'_>) -> Option<String> {
     });
     let cores = |record: &Record| parameter(record, "server_cores");
     let last = all.iter().max_by_key(|record| cores(record))?;
-    let best = all
-        .iter()
-        .max_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)))?;
+    let best = fastest(&all)?;
     let first = all.iter().min_by_key(|record| cores(record))?;
     let (best_rate, last_rate, first_rate) = (rate(best)?, rate(last)?, rate(first)?);
     let [peak, end, begin] = [best_rate, last_rate, first_rate].map(format::rate);
@@ -292,10 +293,7 @@ fn offered(evidence: &Evidence<'_>) -> Option<String> {
     let of = |is_list: bool| {
         let all = evidence.all(OFFERED.id, |record| in_lists(record) == is_list);
         let load = |record: &Record| parameter(record, "offered_per_s");
-        let keeps_up = |record: &&Record| {
-            rate(record).is_some_and(|rate| rate >= KEEPS_UP * load(record) as f64)
-        };
-        let kept = all.into_iter().filter(keeps_up);
+        let kept = all.into_iter().filter(|record| keeps_up(record));
         let most = kept.max_by_key(|record| load(record))?;
         Some((load(most) as f64, most.metric("latency_ns.mean")?))
     };
@@ -388,9 +386,7 @@ fn herd(evidence: &Evidence<'_>) -> Option<String> {
     of_most.sort_by_key(|record| parameter(record, "qps"));
     let (few, many) = (of_most.first()?, of_most.last()?);
     let (_, change) = change(few, many)?;
-    let best =
-        |a: &&&Record, b: &&&Record| rate(a).partial_cmp(&rate(b)).unwrap_or(Ordering::Equal);
-    let best = all.iter().max_by(best)?;
+    let best = fastest(&all)?;
     (of_most.len() > 1).then_some(format!(
         "{} queue pairs of each core and port instead of {} take HERD in lists on {} {change}; the highest rate of all is {} \
          with {} and {}.",

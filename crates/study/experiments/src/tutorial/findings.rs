@@ -1,14 +1,12 @@
 //! The rankings in words, and the tail of the latencies.
 
 use adverb_report::cells::{Cell, Cells, Quantity, Verdict, compare};
-use adverb_report::findings::{Advice, Finding, Ranks, Scope, Topic, noise};
+use adverb_report::findings::{Advice, EQUAL, Finding, Ranks, Scope, Topic, noise};
 use adverb_report::{format, ranked, variant};
 use adverb_results::{Completion, DeviceKind, Opcode};
 
 /// If more variants than this share a place, one of them is named.
 const MOST_NAMED: usize = 3;
-/// A 99th percentile of at most this many medians is not a tail, and CPU use within this factor is equal.
-const EQUAL: f64 = 1.02;
 
 pub(super) const TOPICS: [Topic; 2] = [
     Topic::advice(advice),

@@ -2,15 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use adverb_report::findings::EQUAL;
 use adverb_report::format;
 use adverb_results::Record;
 
 use super::FIGURES;
 use super::figures::{by, by_protocol, delay, is_tcp, loss, with_sleeping_readers};
 use crate::programs::{of_each_device, parameter};
-
-/// Times within this factor are called equal.
-const EQUAL: f64 = 1.02;
 
 /// Returns what the records of the study show, device by device.
 pub(super) fn sentences(records: &[Record]) -> Vec<String> {

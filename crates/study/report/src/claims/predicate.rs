@@ -10,10 +10,8 @@ use super::factor;
 use super::pick::{Pick, Places};
 use super::reading::Reading;
 use crate::cells::{Cell, Cells, Quantity};
+use crate::findings::EQUAL;
 use crate::format;
-
-/// Values that differ by less than this factor count as equal.
-const EQUAL: f64 = 1.02;
 
 /// A quantity of a cell, its median over the repetitions if each repetition has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -206,6 +204,17 @@ pub(super) struct Check {
     pub(super) figures: String,
 }
 
+impl Check {
+    /// Returns a check of these figures, without a look at other repetitions.
+    pub(super) fn of(is_true: bool, figures: String) -> Self {
+        Check {
+            is_true,
+            is_certain: true,
+            figures,
+        }
+    }
+}
+
 /// The values of all series at one place.
 #[derive(Clone)]
 struct Point {
@@ -320,52 +329,46 @@ impl Predicate {
         } = point;
         match self {
             Predicate::Within(bounds) | Predicate::Flat(bounds) | Predicate::Growth(bounds) => {
-                Check {
-                    is_certain: true,
-                    is_true: bounds.contains(values[0]),
-                    figures: format!("{}{place}", value.show(values[0])),
-                }
+                Check::of(
+                    bounds.contains(values[0]),
+                    format!("{}{place}", value.show(values[0])),
+                )
             }
             Predicate::Each { of, is } => {
                 let shown = of.iter().zip(values);
                 let shown = shown.map(|(pick, v)| format!("{pick}: {}", value.show(*v)));
-                Check {
-                    is_certain: true,
-                    is_true: values.iter().all(|v| is.contains(*v)),
-                    figures: shown.collect::<Vec<_>>().join(", ") + place,
-                }
+                Check::of(
+                    values.iter().all(|v| is.contains(*v)),
+                    shown.collect::<Vec<_>>().join(", ") + place,
+                )
             }
-            Predicate::Ratio { is, .. } => Check {
-                is_certain: true,
-                is_true: is.contains(values[0] / values[1]),
-                figures: against(value, values, place),
-            },
+            Predicate::Ratio { is, .. } => Check::of(
+                is.contains(values[0] / values[1]),
+                against(value, values, place),
+            ),
             Predicate::Difference { is, .. } => {
                 let difference = values[0] - values[1];
                 let sign = if difference < 0.0 { "-" } else { "" };
                 let [shown, one, other] =
                     [difference.abs(), values[0], values[1]].map(|v| value.show(v));
-                Check {
-                    is_certain: true,
-                    is_true: is.contains(difference),
-                    figures: format!("{sign}{shown}{place} ({one} - {other})"),
-                }
+                Check::of(
+                    is.contains(difference),
+                    format!("{sign}{shown}{place} ({one} - {other})"),
+                )
             }
             Predicate::Gain(_) => {
                 let (one, other) = (values[0] / values[1], values[2] / values[3]);
-                Check {
-                    is_certain: true,
-                    is_true: one * EQUAL <= other,
-                    figures: format!("{} against {}{place}", factor(one), factor(other)),
-                }
+                Check::of(
+                    one * EQUAL <= other,
+                    format!("{} against {}{place}", factor(one), factor(other)),
+                )
             }
             Predicate::Order(ranks) => in_order(value, ranks, point),
             Predicate::Records(_) => unreachable!("it is not about cells"),
-            Predicate::Crossover { up_to, .. } => Check {
-                is_certain: true,
-                is_true: (values[0] * EQUAL <= values[1]) == up_to.reaches(*at),
-                figures: against(value, values, place),
-            },
+            Predicate::Crossover { up_to, .. } => Check::of(
+                (values[0] * EQUAL <= values[1]) == up_to.reaches(*at),
+                against(value, values, place),
+            ),
         }
     }
 }
@@ -423,16 +426,15 @@ fn extremes(points: &[Point]) -> (&Point, &Point) {
 fn over_range(value: Value, (one, other): (&Point, &Point), bounds: Bounds) -> Check {
     let (a, b) = (one.values[0], other.values[0]);
     let [shown, reference] = [a, b].map(|v| value.show(v));
-    Check {
-        is_certain: true,
-        is_true: bounds.contains(a / b),
-        figures: format!(
+    Check::of(
+        bounds.contains(a / b),
+        format!(
             "{} ({shown}{} against {reference}{})",
             factor(a / b),
             one.place,
             other.place
         ),
-    }
+    )
 }
 
 /// `0.74× at 64 B (1.05 µs against 1.41 µs)`.
@@ -457,11 +459,7 @@ fn in_order(value: Value, ranks: &[Vec<Pick>], point: &Point) -> Check {
         let named = named.map(|(pick, v)| format!("{pick}: {}", value.show(*v)));
         words.push(format::and(&named.collect::<Vec<_>>()));
     }
-    Check {
-        is_certain: true,
-        is_true,
-        figures: format!("{}{}", words.join(", "), point.place),
-    }
+    Check::of(is_true, format!("{}{}", words.join(", "), point.place))
 }
 
 impl Predicate {

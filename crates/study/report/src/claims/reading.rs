@@ -148,11 +148,7 @@ impl Reading {
     ) -> Result<Vec<Check>, String> {
         let values = self.of.values(device, records)?;
         let Some(to) = &self.to else {
-            let check = |value: &f64| Check {
-                is_certain: true,
-                is_true: self.is.contains(*value),
-                figures: self.of.show(*value),
-            };
+            let check = |value: &f64| Check::of(self.is.contains(*value), self.of.show(*value));
             return Ok(values.iter().map(check).collect());
         };
         let others = to.values(device, records)?;
@@ -162,15 +158,12 @@ impl Reading {
         let check = |(value, other): (&f64, &f64)| {
             let (one, reference) = (self.of.show(*value), to.show(*other));
             let figures = format!("{one} against {reference}");
-            Check {
-                is_certain: true,
-                // A product: 0 is within any share of 0, and 0 / 0 is not.
-                is_true: self.is.times(*other).contains(*value),
-                figures: match *other == 0.0 {
-                    true => figures,
-                    false => format!("{} ({figures})", factor(value / other)),
-                },
-            }
+            let figures = match *other == 0.0 {
+                true => figures,
+                false => format!("{} ({figures})", factor(value / other)),
+            };
+            // A product: 0 is within any share of 0, and 0 / 0 is not.
+            Check::of(self.is.times(*other).contains(*value), figures)
         };
         Ok(pairs.map(check).collect())
     }
