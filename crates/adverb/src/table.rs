@@ -1,9 +1,7 @@
 //! Records as table rows. Rows are printed as cells end, so the columns have fixed widths.
 
 use adverb_report::format;
-use adverb_results::{
-    Completion, CpuShare, DeviceKind, Latency, Opcode, PairRecord, Program, Transport,
-};
+use adverb_results::{Completion, CpuShare, Latency, Opcode, PairRecord, Program, Transport};
 use adverb_units::{MessageRate, Span};
 use adverb_verbs::AckTimeout;
 use adverb_workload::pair::{CellSpec, Request};
@@ -52,10 +50,9 @@ fn latency(record: &PairRecord) -> Option<&Latency> {
     Some(&record.metrics.as_ref()?.one_way_ns)
 }
 
-/// Returns the half-width of the mean's interval; `None` on a model, which has no noise.
+/// Returns the half-width of the mean's interval; `None` without noise.
 fn interval(record: &PairRecord) -> Option<String> {
-    let is_measured = record.device.kind != DeviceKind::Model;
-    let half = latency(record)?.ci95.filter(|_| is_measured)?;
+    let half = latency(record)?.ci95.filter(|_| record.has_noise())?;
     Some(adverb_report::format::half_width(record.shown_ns(half)))
 }
 

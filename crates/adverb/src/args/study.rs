@@ -87,7 +87,7 @@ pub(crate) struct StudyArgs {
     pub(crate) list: bool,
 
     /// Repetitions of each cell, in passes over the whole plan; with --resume, a larger number adds
-    /// passes [default: 3, with --profile paper or full 5; a model has no noise and measures once]
+    /// passes [default: 3, with --profile paper or full 5; a model repeats only cells that lose packets]
     #[arg(long, value_name = "N", value_parser = count::<u32, _>(1..=1000))]
     pub(crate) repetitions: Option<u32>,
 

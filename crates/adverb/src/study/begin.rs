@@ -46,7 +46,7 @@ pub(super) fn begin(
     (folder, meta): (Option<Folder>, Meta),
 ) -> anyhow::Result<Begun> {
     if args.repetitions.is_some() && matches!(meta.device, DeviceChoice::Model(_)) {
-        let reason = "--repetitions: virtual time has no noise, so a model measures each cell once; leave it out";
+        let reason = "--repetitions: virtual time has no noise, so a model repeats only cells that lose packets; leave it out";
         return Err(Usage(reason.to_owned()).into());
     }
     let mut devices = std::iter::once(&meta.device).chain(&meta.other_devices);

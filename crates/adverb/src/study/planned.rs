@@ -12,8 +12,8 @@ use adverb_workload::pair::{CellSpec, Length};
 
 use crate::args::{PlaceArgs, StudyArgs};
 
-/// Virtual time that a cell measures on a model, once, instead of the quick study's 0.27 s in three repetitions on a real
-/// device: virtual time has no noise.
+/// Virtual time that a cell measures on a model, instead of the quick study's 0.27 s on a real device. It is one
+/// repetition, because virtual time has no noise, unless chance decides which packets are lost.
 const MODEL_DURATION: Span = Span::from_ms(2);
 
 /// A device of a study, and where the two sides run.
@@ -113,7 +113,9 @@ fn planned(
     if at.is_model() {
         for cell in &mut plan.cells {
             cell.params.length = Length::Duration(MODEL_DURATION);
-            cell.params.repetitions = 1;
+            if !cell.params.path.impairment.is_some_and(|path| path.loses()) {
+                cell.params.repetitions = 1;
+            }
         }
     } else {
         let passes = meta.profile.repetitions();

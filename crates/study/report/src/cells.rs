@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use adverb_results::stats::Spread;
-use adverb_results::{
-    DeviceKind, DeviceRef, Metrics, Outcome, PairRecord, Params, Probability, Program, Repetition,
-};
+use adverb_results::{DeviceRef, Metrics, Outcome, PairRecord, Params, Program, Repetition};
 
 use crate::format;
 
@@ -212,15 +210,11 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Returns the interval of the mean one-way time: its 95 % interval, or the range of the repetitions. A model that
-    /// loses no packets has no noise; on other devices a single repetition does not show the noise (`None`).
+    /// Returns the interval of the mean one-way time: its 95 % interval, or the range of the repetitions. A
+    /// single repetition does not show the noise (`None`).
     fn one_way_interval(&self) -> Option<(f64, f64)> {
         let latency = &self.metrics.one_way_ns;
-        let loses = self
-            .params()
-            .impairment
-            .is_some_and(|path| path.loss > Probability::ZERO);
-        if self.record.device.kind == DeviceKind::Model && !loses {
+        if !self.record.has_noise() {
             return latency.mean.map(|mean| (mean, mean));
         }
         if self.metrics.repetitions.len() < 2 {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use adverb_results::{DeviceKind, DeviceRef, PairRecord, Record};
+use adverb_results::{DeviceRef, PairRecord, Record};
 
 use crate::Chapter;
 use crate::cells::{Cell, Cells, Quantity, Verdict, compare, pairs};
@@ -215,11 +215,11 @@ impl<'a> Scope<'a> {
 }
 
 /// Returns the limit below which cells like this one count as equal, in words that follow `beyond` or
-/// `within`. A model is deterministic: only its small differences are ignored.
+/// `within`. Without noise only small differences are ignored.
 pub fn noise(cell: Cell<'_>) -> &'static str {
-    match cell.record.device.kind {
-        DeviceKind::Model => "2 % (the model has no noise)",
-        DeviceKind::Soft | DeviceKind::Verbs | DeviceKind::Tcp => "the noise",
+    match cell.record.has_noise() {
+        false => "2 % (the model has no noise)",
+        true => "the noise",
     }
 }
 

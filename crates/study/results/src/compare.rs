@@ -1,6 +1,6 @@
 //! Compares two sets of records of the same device cell by cell: which became faster or slower beyond the noise.
 
-use crate::{DeviceKind, DeviceRef, Record, stats};
+use crate::{DeviceRef, Record, stats};
 
 /// How one cell changed. A ratio above 1 means that the second measurement is faster.
 #[derive(Clone, Debug, PartialEq)]
@@ -172,9 +172,9 @@ fn change(before: &Record, after: &Record) -> Option<Change> {
             Better::Smaller => -difference,
             Better::Larger => difference,
         };
-        let half = match before.device.kind {
-            DeviceKind::Model => Some(0.0),
-            _ => stats::welch_half_width(&x, &y),
+        let half = match before.has_noise() {
+            false => Some(0.0),
+            true => stats::welch_half_width(&x, &y),
         };
         Some(Change {
             cell: before.cell.clone(),
@@ -207,6 +207,7 @@ fn logs(record: &Record, metric: &str) -> Option<Vec<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DeviceKind;
     use crate::testing::record;
     use serde_json::json;
 

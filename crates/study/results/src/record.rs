@@ -107,6 +107,17 @@ impl Record {
         self.params.get("offered_per_s")?.as_f64()
     }
 
+    /// Whether its path loses packets by chance.
+    pub fn loses(&self) -> bool {
+        let path = self.params.get("impairment").map(Impairment::deserialize);
+        path.is_some_and(|path| path.is_ok_and(|path| path.loses()))
+    }
+
+    /// Whether another repetition may give other figures: a model that loses no packets is deterministic.
+    pub fn has_noise(&self) -> bool {
+        self.device.kind != DeviceKind::Model || self.loses()
+    }
+
     /// Returns the values of a metric in each repetition; empty if repetitions do not have it.
     pub fn repetitions(&self, name: &str) -> Vec<f64> {
         let all = self.metrics.as_ref().and_then(|m| m.get("repetitions"));
@@ -197,6 +208,12 @@ impl PairRecord {
     /// that `adverb run` loads.
     pub fn has_software_driver(&self) -> bool {
         self.device.kind == DeviceKind::Verbs && self.provenance.has_software_driver()
+    }
+
+    /// The same as [`Record::has_noise`].
+    pub fn has_noise(&self) -> bool {
+        let path = self.params.impairment;
+        self.device.kind != DeviceKind::Model || path.is_some_and(|path| path.loses())
     }
 
     /// Returns the link layer of the active side's port, as `adverb devices` prints it; `None` if it was not recorded.

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use adverb_patterns::EchoBy;
 use adverb_report::findings::{EQUAL, keeps_up};
 use adverb_report::format;
-use adverb_results::{Probability, Record, Values, Word};
+use adverb_results::{Record, Values, Word};
 
 use crate::section::differences;
 use crate::table::{ns, per_second};
@@ -59,7 +59,7 @@ pub(super) fn sentence(records: &[&Record]) -> Option<String> {
         sentence +=
             " A READ brings the server no request: it fetches a reply that is already there.";
     }
-    if records.iter().any(|record| loses(record)) {
+    if records.iter().any(|record| record.loses()) {
         sentence +=
             " Which packets are lost is chance: other seeds (--seed) may have another order.";
     }
@@ -131,15 +131,6 @@ fn rate(record: &Record) -> Option<f64> {
 
 fn is_by(record: &Record, by: EchoBy) -> bool {
     record.params.get("by") == Some(&by.word().into())
-}
-
-fn loses(record: &Record) -> bool {
-    let loss = record
-        .params
-        .get("impairment")
-        .and_then(|faults| faults.get("loss"));
-    let loss = loss.and_then(|loss| serde_json::from_value::<Probability>(loss.clone()).ok());
-    loss.is_some_and(|loss| loss > Probability::ZERO)
 }
 
 /// `READ over RC (clients=20, 11.3 M/s, p50 1.77 µs, server CPU 0 %)`.

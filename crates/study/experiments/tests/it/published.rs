@@ -132,7 +132,7 @@ fn of_a_model_nothing_is_said_about_noise_but_that_it_has_none() {
     let told = findings.iter().filter(|f| f.sentence.contains("2 %"));
     assert!(told.count() > 0, "{findings:?}");
     let page = html(&records);
-    assert!(page.contains("The model has no noise: it is deterministic"));
+    assert!(page.contains("The model has no noise where no packets are lost"));
     assert!(page.contains("How to use RDMA verbs: a prediction"));
     assert!(page.contains(", predicted</title>"), "points say so");
     assert!(!page.contains(" repetitions)</title>"));

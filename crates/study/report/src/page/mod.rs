@@ -179,8 +179,8 @@ fn findings_section(report: &Report<'_>, findings: &[Finding]) -> Markup {
                     "noise. “Equal ways” are those whose ranges over the repetitions overlap. A sentence is left out if cells "
                     "that it needs are missing."
                     @if models {
-                        " The model has no noise: it is deterministic, all repetitions predict the same, and every "
-                        "difference of at least 2 % is reported. That shows how the model ranks, not how sure it is."
+                        " The model has no noise where no packets are lost: it is deterministic, and every difference "
+                        "of at least 2 % is reported. That shows how the model ranks, not how sure it is."
                     }
                 }
                 @for of_device in findings.chunk_by(|a, b| a.device == b.device) {

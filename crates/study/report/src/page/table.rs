@@ -1,6 +1,6 @@
 //! All cells as a table that sorts and filters.
 
-use adverb_results::{DeviceKind, Latency, Outcome, PairRecord};
+use adverb_results::{Latency, Outcome, PairRecord};
 use maud::{Markup, html};
 
 use super::banner;
@@ -97,11 +97,10 @@ fn latency(record: &PairRecord, of: fn(&Latency) -> Option<f64>) -> Value {
     figure(ns.map(|ns| record.shown_ns(ns)), format::time)
 }
 
-/// Of the mean; a model has no noise.
+/// Of the mean, if there is noise.
 fn half_width(record: &PairRecord) -> Value {
-    let metrics = record.metrics.as_ref();
-    let measured = metrics.filter(|_| record.device.kind != DeviceKind::Model);
-    let half = measured.and_then(|m| m.one_way_ns.ci95);
+    let metrics = record.metrics.as_ref().filter(|_| record.has_noise());
+    let half = metrics.and_then(|m| m.one_way_ns.ci95);
     figure(half.map(|ns| record.shown_ns(ns)), format::half_width)
 }
 

@@ -53,14 +53,11 @@ struct Axes {
 
 impl Axes {
     fn of(lines: &Lines, bounds: &Bounds) -> Self {
+        let form = form(lines);
         // CPU is a flat line more often than not.
-        let flat = matches!(lines.y, Quantity::CpuActive | Quantity::CpuPassive);
-        let bottom = if flat { BOTTOM_FLAT } else { BOTTOM };
-        let form = match (lines.x, lines.y) {
-            (_, Quantity::CpuActive | Quantity::CpuPassive) => Form::Percent,
-            (X::Buffers, Quantity::MessageRate | Quantity::Throughput | Quantity::Megabits)
-            | (_, Quantity::Ratio) => Form::Linear,
-            _ => Form::Decades,
+        let bottom = match form {
+            Form::Percent => BOTTOM_FLAT,
+            Form::Linear | Form::Decades => BOTTOM,
         };
         let (xs, ys) = (bounds.xs.iter().copied(), bounds.ys.iter().copied());
         Axes {
@@ -68,6 +65,16 @@ impl Axes {
             y: Scale::vertical(lines.y, form, ys, (bottom, TOP)),
             bottom,
         }
+    }
+}
+
+/// The form of the vertical axis.
+pub(crate) fn form(lines: &Lines) -> Form {
+    match (lines.x, lines.y) {
+        (_, Quantity::CpuActive | Quantity::CpuPassive) => Form::Percent,
+        (X::Buffers, Quantity::MessageRate | Quantity::Throughput | Quantity::Megabits)
+        | (_, Quantity::Ratio) => Form::Linear,
+        _ => Form::Decades,
     }
 }
 

@@ -10,6 +10,7 @@ use maud::{Markup, html};
 
 use crate::figure::{Body, Figure, Lines, Origin, Panel, Series, Style, Table};
 use lines::Bounds;
+use scale::Form;
 
 /// The panels of a figure as `<figure>` elements. Panels of one quantity share their axes, so that
 /// they can be compared by eye.
@@ -23,10 +24,21 @@ pub(crate) fn lines_of(name: &str, panels: &[Panel]) -> Markup {
         @for (index, panel) in panels.iter().enumerate() {
             @let id = format!("{name}-{index}");
             figure class={ "panel" @if matches!(panel.body, Body::Table(_)) { " wide" } } id=(id) {
-                figcaption { (panel.full_title()) }
+                figcaption {
+                    (panel.full_title())
+                    @if is_logarithmic(&panel.body) { " (logarithmic)" }
+                }
                 (draw(panel, panels, &id))
             }
         }
+    }
+}
+
+/// Whether the vertical axis is logarithmic.
+fn is_logarithmic(body: &Body) -> bool {
+    match body {
+        Body::Lines(lines) => lines::form(lines) == Form::Decades,
+        Body::Bars { .. } | Body::Table(_) => false,
     }
 }
 
