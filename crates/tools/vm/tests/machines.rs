@@ -13,7 +13,9 @@ use adverb_vm::{
     Ending, Error, Lab, LabSpec, LinkType, Machine, Output, Program, Progress, missing,
 };
 
-/// Where perftest and the pingpongs listen.
+/// Sends messages back and forth. perftest refuses to report where a loaded host disturbs its measurement of the clock.
+const PINGPONG: [&str; 7] = ["ibv_rc_pingpong", "-d", "rxe0", "-g", "1", "-n", "100"];
+/// Where it listens.
 const PORT: u16 = 18515;
 const SOON: Span = Span::from_secs(20);
 
@@ -75,23 +77,11 @@ fn exchange(server: (&Machine, &[&str]), client: (&Machine, &[&str])) -> String 
     text(&asked)
 }
 
-/// The number in a column of perftest's table, by the beginning of the column's name.
-fn column(table: &str, name: &str) -> f64 {
-    let mut lines = table.lines().skip_while(|line| !line.contains(name));
-    // Columns are not aligned exactly, but names and values have the same order; names have no spaces.
-    let names = lines.next().expect("a header").split_whitespace();
-    let values = lines.next().expect("a row").split_whitespace();
-    let found = names
-        .zip(values)
-        .find(|(column, _)| column.starts_with(name));
-    found.expect(name).1.parse().expect(name)
-}
-
 #[test]
 fn one_machine() {
     let needs = [
         ("ibv_devinfo", "ibverbs-utils"),
-        ("ib_write_lat", "perftest"),
+        ("ibv_rc_pingpong", "ibverbs-utils"),
         ("ps", "procps"),
         ("bash", "bash"),
     ];
@@ -107,7 +97,7 @@ fn one_machine() {
     devices_are_listed(machine);
     the_clock_is_read_without_leaving_the_guest(machine);
     a_script_below_tmp_runs_with_its_interpreter(machine, &script);
-    perftest_runs_between_two_processes(machine);
+    messages_are_exchanged_between_two_processes(machine);
     the_status_of_a_program_is_passed_on(machine);
     streams_are_kept_apart_and_all_output_arrives(machine);
     a_program_that_hangs_is_ended_with_its_descendants(machine);
@@ -173,15 +163,13 @@ fn devices_are_listed(machine: &Machine) {
     assert!(text(&cm).contains("rdma_cm") && text(&cm).contains("uverbs0"));
 }
 
-fn perftest_runs_between_two_processes(machine: &Machine) {
-    let lat = ["ib_write_lat", "-d", "rxe0", "-n", "100"];
+fn messages_are_exchanged_between_two_processes(machine: &Machine) {
     let address = machine.address();
-    let printed = exchange((machine, &lat), (machine, &[&lat[..], &[address]].concat()));
-    assert!(printed.contains("RDMA_Write Latency Test"), "{printed}");
-    assert!(column(&printed, "t_typical") > 0.0, "{printed}");
-    let bw = ["ib_send_bw", "-d", "rxe0", "-n", "100"];
-    let printed = exchange((machine, &bw), (machine, &[&bw[..], &[address]].concat()));
-    assert!(printed.contains("Send BW Test"), "{printed}");
+    let printed = exchange(
+        (machine, &PINGPONG),
+        (machine, &[&PINGPONG[..], &[address]].concat()),
+    );
+    assert!(printed.contains("100 iters"), "{printed}");
 }
 
 fn the_status_of_a_program_is_passed_on(machine: &Machine) {
@@ -283,10 +271,7 @@ fn a_panic_of_the_guest_ends_in_an_error(machine: &Machine) {
 
 #[test]
 fn two_machines() {
-    let needs = [
-        ("ibv_rc_pingpong", "ibverbs-utils"),
-        ("ib_send_lat", "perftest"),
-    ];
+    let needs = [("ibv_rc_pingpong", "ibverbs-utils")];
     let begin = Instant::now();
     let Some(lab) = boot("two machines", LabSpec::two(), &needs) else {
         return;
@@ -297,15 +282,11 @@ fn two_machines() {
         assert_eq!(active_mtu(machine), 4096);
     }
     let before = sent(one);
-    let pingpong = ["ibv_rc_pingpong", "-d", "rxe0", "-g", "1", "-n", "50"];
     let printed = exchange(
-        (two, &pingpong),
-        (one, &[&pingpong[..], &[two.address()]].concat()),
+        (two, &PINGPONG),
+        (one, &[&PINGPONG[..], &[two.address()]].concat()),
     );
-    assert!(printed.contains("50 iters"), "{printed}");
-    let lat = ["ib_send_lat", "-d", "rxe0", "-n", "100", "-s", "8192"];
-    let printed = exchange((two, &lat), (one, &[&lat[..], &[two.address()]].concat()));
-    assert!(column(&printed, "t_typical") > 0.0, "{printed}");
+    assert!(printed.contains("100 iters"), "{printed}");
     let packets = sent(one) - before;
     assert!(packets >= 200, "{packets} packets crossed the link");
     a_machine_that_hangs_is_an_error_in_bounded_time(one);
