@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use adverb_units::Span;
 use serde::{Deserialize, Serialize};
 
 use crate::caps::{LinkLayer, PacketMarking, PathMtu, PortCaps};
@@ -10,6 +11,9 @@ use crate::impairment::Impairment;
 use crate::priority::{ServiceLevel, TrafficClass};
 use crate::qp::{AckTimeout, AddressVector, RetryCount, RetryParams};
 use crate::rate::LinkRate;
+
+/// Linux's `TCP_RTO_MIN`.
+const TCP_TIMEOUT: Span = Span::from_ms(200);
 
 /// Which of libibverbs' two interfaces requests are posted through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -110,6 +114,16 @@ impl PathOptions {
             timeout: self.ack_timeout.unwrap_or(usual.timeout),
             retry_cnt: self.retries.unwrap_or(usual.retry_cnt),
             rnr_retry: self.rnr_retries.unwrap_or(usual.rnr_retry),
+        }
+    }
+
+    /// Returns the time after which a lost packet is sent again at the latest, over TCP if `is_stream`; `None` if none is
+    /// lost. Devices wait for one to four timeouts (IBTA vol. 1, 9.7.6.1.3).
+    pub fn longest_wait(&self, is_stream: bool) -> Option<Span> {
+        self.impairment.filter(Impairment::loses)?;
+        match is_stream {
+            true => Some(TCP_TIMEOUT),
+            false => Some(self.retry_params().timeout.span()? * 4),
         }
     }
 

@@ -1,7 +1,6 @@
 //! Whether a program was measured for long enough.
 
 use adverb_units::Span;
-use adverb_verbs::Impairment;
 use adverb_workload::Program as _;
 use adverb_workload::pattern::{Member, Schedule};
 
@@ -19,8 +18,6 @@ const MOST_AT_ONCE: u64 = 32;
 const LONGEST: Span = Span::from_secs(1);
 /// Longest waits for a retransmission in the measured time, if packets are lost.
 const WAITS: u64 = 4;
-/// Linux's `TCP_RTO_MIN`.
-const TCP_TIMEOUT: Span = Span::from_ms(200);
 
 impl Job {
     /// Returns the number of requests that have to end in the measured time of a closed loop: the number outstanding then ends in
@@ -62,15 +59,9 @@ impl Job {
         Some(longer)
     }
 
-    /// Returns the time after which a lost packet is sent again at the latest; `None` if none is lost. Devices wait for
-    /// one to four timeouts (IBTA vol. 1, 9.7.6.1.3).
+    /// Returns the time after which a lost packet is sent again at the latest; `None` if none is lost.
     pub fn longest_wait(&self) -> Option<Span> {
-        let path = self.path();
-        path.impairment.filter(Impairment::loses)?;
-        match self.is_stream() {
-            true => Some(TCP_TIMEOUT),
-            false => Some(path.retry_params().timeout.span()? * 4),
-        }
+        self.path().longest_wait(self.is_stream())
     }
 
     /// Returns the clients of a server, which send requests in a closed loop or at random times.

@@ -203,13 +203,14 @@ impl<'s, S: Station> Session<'s, S> {
         let mut sampler = Sampler::new(self.station, mean);
         let p = &self.spec.params;
         let mut samples = Vec::with_capacity(p.repetitions as usize);
-        let least = self.spec.least();
+        let least = self.least();
         let iters = match p.length {
             Length::Iters(n) => n,
             Length::Duration(all) => {
                 let longest = all.max(LONGEST_CELL) / u64::from(p.repetitions);
                 let affordable = least.min(iters_in(longest, mean));
-                iters_in(self.spec.repetition(all), mean).max(affordable)
+                let (wanted, most) = self.repetition_in(all);
+                iters_in(wanted, mean).min(most).max(affordable)
             }
         };
         for repetition in 1..=p.repetitions {
@@ -217,8 +218,7 @@ impl<'s, S: Station> Session<'s, S> {
             samples.push(match p.length {
                 Length::Iters(_) => self.run(part, Run::of(iters), Some(&mut sampler))?,
                 Length::Duration(all) => {
-                    let wanted = self.spec.repetition(all);
-                    self.repetition(part, (wanted, iters), &mut sampler)?
+                    self.repetition(part, (self.repetition_in(all), iters), &mut sampler)?
                 }
             });
         }
@@ -227,23 +227,23 @@ impl<'s, S: Station> Session<'s, S> {
         self.result(&samples, &sampler, &warm_up, iters)
     }
 
-    /// Measures a repetition of about the duration `wanted`: a run of as many messages as the warm-up predicts,
-    /// and further runs if it ended too early.
+    /// Measures a repetition of about the duration `wanted`, and `most` messages: a run of as many messages as the warm-up
+    /// predicts, and further runs if it ended too early.
     fn repetition(
         &self,
         part: &mut dyn Part,
-        (wanted, iters): (Span, u64),
+        ((wanted, most), iters): ((Span, u64), u64),
         sampler: &mut Sampler,
     ) -> Result<RepetitionSample, Fault> {
         let at_most = TOLERANCE.longest(wanted);
         let first = Run {
             iters,
             at_most: Some(at_most),
-            least: self.spec.least().min(iters),
+            least: self.least().min(iters),
         };
         let mut all = self.run(part, first, Some(sampler))?;
         for _ in 1..MOST_RUNS {
-            if TOLERANCE.is_enough(all.elapsed, wanted) {
+            if TOLERANCE.is_enough(all.elapsed, wanted) || all.sent() >= most {
                 break;
             }
             let iters = iters_in(
@@ -251,7 +251,7 @@ impl<'s, S: Station> Session<'s, S> {
                 all.elapsed / all.sent().max(1),
             );
             let next = Run {
-                iters,
+                iters: iters.min(most - all.sent()),
                 at_most: Some(at_most.saturating_sub(all.elapsed)),
                 least: 0,
             };
@@ -259,6 +259,22 @@ impl<'s, S: Station> Session<'s, S> {
             all = all.and(next);
         }
         Ok(all)
+    }
+
+    /// Returns the duration of a repetition, and its maximum number of messages or rounds.
+    fn repetition_in(&self, all: Span) -> (Span, u64) {
+        match self.station.is_virtual() {
+            true => self.spec.repetition_in_virtual_time(all),
+            false => (self.spec.repetition(all), u64::MAX),
+        }
+    }
+
+    /// Returns the minimum number of messages or rounds of a repetition.
+    fn least(&self) -> u64 {
+        match self.station.is_virtual() {
+            true => self.spec.least_in_virtual_time(),
+            false => self.spec.least(),
+        }
     }
 
     fn warm_up(&self, part: &mut dyn Part) -> Result<WarmUp, Fault> {
@@ -281,9 +297,11 @@ impl<'s, S: Station> Session<'s, S> {
             (Length::Iters(n), None) => (WARM_UP.1, (n / WARM_UP_SHARE).max(1)),
             (Length::Duration(all), None) => {
                 let budget = (all / WARM_UP_SHARE).clamp(WARM_UP.0, WARM_UP.1);
+                // A TCP window grows from 10 segments, twofold in a round trip.
+                let round_trips = if self.spec.is_stream() { 8 } else { 2 };
                 // A quarter is a long run.
-                let two_round_trips = self.spec.round_trip_delay() * 8;
-                (budget.max(two_round_trips), u64::MAX)
+                let on_the_path = self.spec.round_trip_delay() * round_trips * 4;
+                (budget.max(on_the_path), u64::MAX)
             }
         };
         self.warm_up_until(part, (budget, most))
@@ -487,7 +505,7 @@ impl<'s, S: Station> Session<'s, S> {
             lost: sent - received,
         });
         let fewest = samples.iter().map(|sample| sample.iters).min();
-        metrics.few_messages = fewest.is_some_and(|fewest| fewest < self.spec.least());
+        metrics.few_messages = fewest.is_some_and(|fewest| fewest < self.least());
         let params = self.spec.params(Some(iters), Some(warm_up.iters));
         Ok(CellResult { params, metrics })
     }

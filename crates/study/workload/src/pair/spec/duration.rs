@@ -16,6 +16,15 @@ const LEAST_PER_BUFFER: u64 = 4;
 /// Minimum round trips of the path's delay in a repetition: with fewer, a stream fills and drains the path most of the
 /// time.
 const LEAST_ROUND_TRIPS: u64 = 20;
+/// Minimum packets that the path is expected to lose in all repetitions in virtual time: what losses cost is a matter of
+/// chance.
+const LEAST_LOSSES: f64 = 10.0;
+/// Longest waits for a retransmission in all repetitions in virtual time, because few losses cost the most of it ...
+const WAITS: u64 = 12;
+/// ... but not more packets than these.
+const MOST_PACKETS: u64 = 60_000;
+/// Length of a packet, for estimates.
+const PACKET: u64 = Bytes::kib(4).get();
 /// Maximum duration of a cell that is prolonged for these minimums.
 pub(crate) const LONGEST_CELL: Span = Span::from_secs(60);
 
@@ -27,6 +36,27 @@ impl CellSpec {
             Program::Ping => LEAST_MESSAGES,
             Program::Blast => LEAST_MESSAGES.max(LEAST_PER_BUFFER * in_flight),
         }
+    }
+
+    /// Returns the same in virtual time.
+    pub(crate) fn least_in_virtual_time(&self) -> u64 {
+        let path = self.params.path.impairment.unwrap_or_default();
+        if !path.loses() {
+            return self.least();
+        }
+        let packets = LEAST_LOSSES / (path.loss.get() + path.corrupt.get());
+        self.least().max(self.share(packets.ceil() as u64))
+    }
+
+    /// Returns the messages or rounds of a repetition that have so many packets in all repetitions.
+    fn share(&self, packets: u64) -> u64 {
+        let each = self.packets() * self.program.messages_per_iter();
+        packets.div_ceil(each * u64::from(self.params.repetitions))
+    }
+
+    /// Returns the packets of a message.
+    fn packets(&self) -> u64 {
+        self.params.size.get().div_ceil(PACKET).max(1)
     }
 
     /// Returns what the path's delay adds to a round trip.
@@ -41,9 +71,23 @@ impl CellSpec {
         wanted.max(self.round_trip_delay() * LEAST_ROUND_TRIPS)
     }
 
-    /// Returns the messages or rounds of all repetitions, if each takes `message` and the path has no delay, or what is in
-    /// flight during a round trip on a path with one.
-    fn messages(&self, message: Span) -> u64 {
+    /// Returns the duration of a repetition in virtual time, and its maximum number of messages or rounds.
+    pub(crate) fn repetition_in_virtual_time(&self, all: Span) -> (Span, u64) {
+        let wanted = self.repetition(all);
+        let p = &self.params;
+        match p.path.longest_wait(p.traffic.transport == Transport::Tcp) {
+            None => (wanted, u64::MAX),
+            Some(wait) => {
+                let waits = wait * WAITS / u64::from(p.repetitions);
+                let most = self.share(MOST_PACKETS).max(self.least_in_virtual_time());
+                (wanted.max(waits), most)
+            }
+        }
+    }
+
+    /// Returns the messages or rounds of all repetitions, `least` or more in each, if each takes `message` and the path has
+    /// no delay, or what is in flight during a round trip on a path with one.
+    fn messages(&self, message: Span, least: u64) -> u64 {
         let p = &self.params;
         let repetitions = u64::from(p.repetitions);
         match p.length {
@@ -56,7 +100,7 @@ impl CellSpec {
                 let on_the_path =
                     round_trips.map_or(u64::MAX, |trips| trips * u64::from(p.in_flight()));
                 let timed = times(wanted).min(on_the_path) * repetitions;
-                timed.max((self.least() * repetitions).min(affordable))
+                timed.max((least * repetitions).min(affordable))
             }
         }
     }
@@ -69,7 +113,7 @@ impl CellSpec {
         const MEMORY_PER_BYTE: Span = Span::from_ps(500);
         let p = &self.params;
         let message = GUESS_PER_MESSAGE + GUESS_PER_BYTE * p.size.get();
-        let measured = message * self.messages(message);
+        let measured = message * self.messages(message, self.least());
         let warm_up = (measured / WARM_UP_SHARE).clamp(WARM_UP.0, WARM_UP.1);
         let memory = MEMORY_PER_BYTE * p.size.get() * u64::from(p.in_flight());
         let on_the_path = match p.length {
@@ -88,13 +132,13 @@ impl CellSpec {
         // Measured on two cores; only the ratio matters to the progress of a study.
         const PER_MESSAGE: Span = Span::from_us(3);
         const PER_PACKET: Span = Span::from_us(3);
-        const PACKET: u64 = Bytes::kib(4).get();
         // Virtual time of a message: a small one, with a few in flight, plus its bytes at 3.2 GB/s.
         const VIRTUAL_PER_MESSAGE: Span = Span::from_us(2);
         const VIRTUAL_PER_BYTE: Span = Span::from_ps(310);
         let size = self.params.size.get();
-        let messages = self.messages(VIRTUAL_PER_MESSAGE + VIRTUAL_PER_BYTE * size);
-        (PER_MESSAGE + PER_PACKET * size.div_ceil(PACKET)) * messages
+        let message = VIRTUAL_PER_MESSAGE + VIRTUAL_PER_BYTE * size;
+        let messages = self.messages(message, self.least_in_virtual_time());
+        (PER_MESSAGE + PER_PACKET * self.packets()) * messages
     }
 
     /// Returns the timeout of the cell: far above its duration even on a busy machine. A side whose wait times
