@@ -16,7 +16,7 @@ BIN = $(TARGET)/release
 help: ## This list.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
-study: ## Measure ping and blast on the user-space device, next to the model of a NIC (about 3 minutes), write a report, name it.
+study: ## Measure ping and blast on the user-space device, next to the model of a NIC (about 2 minutes), write a report, name it.
 	$(CARGO) build --release --package adverb
 	@$(BIN)/adverb study --profile $(PROFILE) --device soft --device model:mt26428_qdr --out $(STUDY)
 

@@ -31,7 +31,7 @@ pub(crate) struct ClaimsArgs {
     #[arg(value_name = "DIR")]
     pub(crate) dirs: Vec<PathBuf>,
 
-    /// Only the claims of this study: macarthur, russell, wan or numa
+    /// Only the claims of this study: macarthur, russell, wan, numa or guidelines
     #[arg(long, value_name = "STUDY", value_parser = study)]
     pub(crate) study: Option<&'static Ledger>,
 

@@ -35,7 +35,7 @@ Examples:
     sh -c 'sleep 1; iperf3 -c 10.77.0.2'
   adverb degen --delay 5ms \\
     --far 'adverb serve --bind 10.77.0.2 --device soft@10.77.0.2' -- sh -c \\
-    'sleep 1; adverb ping --device soft@10.77.0.1 --peer 10.77.0.2'
+    'sleep 1; adverb ping --op send --device soft@10.77.0.1 --peer 10.77.0.2'
   adverb degen --rate 100Mbit --queue 50 --between a b
 
 Exit status: that of COMMAND; 127 if it is not found, and 126 if it cannot be

@@ -91,7 +91,7 @@ Adverb measures what each choice costs in time, throughput and CPU: on your RDMA
 devices, or on a user-space device that needs no hardware. Of hardware that you
 don't have, it predicts the costs with a model.
 
-Begin with `adverb study`: three minutes, one report.";
+Begin with `adverb study`: two minutes, one report.";
 
 /// The parsed command line.
 #[derive(Debug, Parser)]

@@ -33,8 +33,10 @@ use super::value::{count, one_of};
 Examples:
   adverb run -- ibv_devinfo -v
   adverb run --address 10.0.0.1 -- ib_send_bw
-  adverb run --loss 1% --seed 7 -- ibv_rc_pingpong localhost
-  adverb run --pcap packets.pcap --udp-only -- ib_write_bw localhost
+  adverb run --loss 1% --seed 7 -- ibv_rc_pingpong            both sides need
+  adverb run --loss 1% --seed 7 -- ibv_rc_pingpong localhost  the same options
+  adverb run --udp-only -- ib_write_bw
+  adverb run --udp-only --pcap packets.pcap -- ib_write_bw localhost
   mpirun -n 2 adverb run -- ./program
 
 The C interface is that of rdma-core 44, with the functions of 64. The layouts

@@ -41,7 +41,7 @@ Examples:
   adverb sequencer --by atomics --device model:connect_ib    what its NIC counts
   adverb sequencer --device tcp                      the same over kernel TCP
   adverb sequencer --by rpc --device model:connect_ib --clients 70 --machines 5
-         --outstanding 32 --qps 3 --batch 32 --cores 6       50 times as many"
+         --outstanding 32 --qps 3 --batch 32 --cores 6       40 times as many"
 )]
 pub(crate) struct SequencerArgs {
     /// How requests are served: rpc, rpc-imm, atomics or tcp (see above) [default: rpc; with --device tcp: tcp]

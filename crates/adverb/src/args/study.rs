@@ -30,7 +30,7 @@ use super::value::{count, one_of};
     verbatim_doc_comment,
     after_help = "\
 Examples:
-  adverb study --open                       3 minutes, into ./study-DATE
+  adverb study --open                       2 minutes, into ./study-DATE
   adverb study --list                       the studies and their figures
   adverb study --study macarthur --profile paper --device model:mt26428_qdr
   adverb study --study wan --device model:ammasso_gige    RDMA and TCP in a WAN
@@ -53,7 +53,7 @@ pub(crate) struct StudyArgs {
     #[arg(long, value_name = "STUDY")]
     pub(crate) study: Option<StudyId>,
 
-    /// How much to measure: quick (about 3 minutes on 2 cores), paper or full [default: quick]
+    /// How much to measure: quick (about 2 minutes on 2 cores), paper or full [default: quick]
     ///
     /// paper measures the sizes and numbers of buffers of the publications; quick some of them, up to 16 MiB;
     /// full all powers of two that the programs take. docs/programs.md has the number of cells of each figure.
@@ -87,7 +87,8 @@ pub(crate) struct StudyArgs {
     pub(crate) list: bool,
 
     /// Repetitions of each cell, in passes over the whole plan; with --resume, a larger number adds
-    /// passes [default: 3, with --profile paper or full 5; a model repeats only cells that lose packets]
+    /// passes [default: 3, with --profile paper or full 5; 1 for wan, numa and guidelines; a model repeats only
+    /// cells that lose packets]
     #[arg(long, value_name = "N", value_parser = count::<u32, _>(1..=1000))]
     pub(crate) repetitions: Option<u32>,
 
@@ -124,8 +125,8 @@ pub(crate) struct StudyArgs {
 
     /// End with one JSON object on stdout instead of the findings
     ///
-    /// Its fields: out, report, planned, ok, failed, skipped, interrupted, findings, claims. The
-    /// records are in results.jsonl.
+    /// Its fields: out, report, planned, ok, failed, skipped, not_run (except with --study wan, numa or guidelines),
+    /// interrupted, findings, claims. The records are in results.jsonl.
     #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
     pub(crate) format: Format,
 

@@ -27,7 +27,7 @@ pub(crate) const FOUR: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
-    /// About three minutes: the panels of the publications, with fewer sizes and numbers of buffers.
+    /// About two minutes: the panels of the publications, with fewer sizes and numbers of buffers.
     Quick,
     /// All powers of two and all numbers of buffers that the programs take, more repetitions.
     Full,
