@@ -14,22 +14,29 @@ pub(crate) struct LoadMonitor(Option<OtherWork>);
 impl LoadMonitor {
     /// Starts measuring; does nothing on a model, whose time is virtual.
     pub(crate) fn from_now(device: &DeviceChoice) -> Self {
-        LoadMonitor(match device {
-            DeviceChoice::Model(_) => None,
+        match device {
+            DeviceChoice::Model(_) => LoadMonitor(None),
             DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) | DeviceChoice::Tcp(_) => {
-                OtherWork::from_now()
+                Self::of_this_machine()
             }
-        })
+        }
     }
 
-    /// Warns if other programs used too much.
-    pub(crate) fn warn(self) {
+    /// Starts measuring.
+    pub(crate) fn of_this_machine() -> Self {
+        LoadMonitor(OtherWork::from_now())
+    }
+
+    /// Warns if other programs used too much, and returns their share.
+    pub(crate) fn warn(self) -> Option<f64> {
         let share = self.0.and_then(|work| work.share());
-        if let Some(share) = share.filter(|share| *share > UNNOTICED) {
+        let share = share.filter(|share| *share > UNNOTICED);
+        if let Some(share) = share {
             terminal::warn(&format!(
                 "other programs used {:.0} % of this machine's CPU time during the measurement: the figures are noisy; measure again on an idle machine",
                 100.0 * share
             ));
         }
+        share
     }
 }

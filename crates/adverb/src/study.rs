@@ -20,6 +20,7 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 use crate::args::{Format, StudyArgs};
+use crate::busy::LoadMonitor;
 use crate::progress::Progress;
 use crate::{experiments, hosts, report, terminal};
 use begin::{Begun, begin, parameters};
@@ -64,11 +65,17 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     announce(&legs, &tally, &mut meta);
     folder.write_meta(&meta)?;
     let is_empty = legs.iter().all(|leg| leg.cells.is_empty());
-    if let Some(not_run) = meta.not_run.filter(|_| is_empty) {
+    if let Some(not_run) = meta.not_run.as_ref().filter(|_| is_empty) {
         bail!("{}", not_run.reason);
     }
+    let is_real = legs.iter().any(Leg::is_real);
+    let monitor = is_real.then(LoadMonitor::of_this_machine);
     let writer = (writer, meta.label.as_deref());
     measure(&mut legs, writer, &interrupt, &mut tally)?;
+    if let Some(others) = monitor.and_then(LoadMonitor::warn) {
+        note(&mut meta, Busy::during(others));
+        folder.write_meta(&meta)?;
+    }
     conclude(&out, &tally, args)
 }
 
@@ -93,6 +100,11 @@ struct Leg {
 }
 
 impl Leg {
+    /// Whether there is something to measure on a real device.
+    fn is_real(&self) -> bool {
+        !self.is_model && !self.cells.is_empty()
+    }
+
     /// Returns the expected time of each run, in seconds.
     fn expected(&self) -> impl Iterator<Item = f64> {
         let cells = self.passes.iter().flat_map(|pass| &pass.cells);
@@ -156,10 +168,7 @@ fn announce(legs: &[Leg], tally: &Tally, meta: &mut Meta) {
         let (figure, reason) = (&unfilled.figure, &unfilled.reason);
         terminal::say(&format!("left out: {figure}: {reason}"));
     }
-    if legs
-        .iter()
-        .any(|leg| !leg.is_model && !leg.cells.is_empty())
-    {
+    if legs.iter().any(Leg::is_real) {
         note_if_busy(meta);
     }
 }
@@ -200,13 +209,18 @@ fn warn_of_another_host(earlier: &[Record], site: &Site) {
     }
 }
 
-/// Warns if this machine is busy, and keeps the highest load for the report.
+/// Keeps what other programs did for the report.
+fn note(meta: &mut Meta, busy: Busy) {
+    meta.busy = Some(meta.busy.map_or(busy, |before| before.busier(busy)));
+}
+
+/// Warns if this machine is busy.
 fn note_if_busy(meta: &mut Meta) {
     if let Some(busy) = Busy::now() {
         terminal::warn(&format!(
             "this machine is busy ({busy}): the figures will be noisy"
         ));
-        meta.busy = Some(meta.busy.map_or(busy, |before| before.busier(busy)));
+        note(meta, busy);
     }
 }
 
@@ -287,19 +301,22 @@ fn conclude(out: &Path, tally: &Tally, args: &StudyArgs) -> anyhow::Result<ExitC
             out.display()
         );
     }
-    if let Some(first) = &tally.first_failure {
-        let (failed, planned) = (tally.failed, tally.planned);
-        if tally.ok + tally.skipped == 0 {
-            bail!("no cell could be measured; the first one: {first}");
-        }
-        terminal::warn(&format!(
-            "{failed} of {planned} runs failed: the report names them"
-        ));
+    let first = tally.first_failure.as_ref();
+    if let Some(first) = first.filter(|_| tally.ok + tally.skipped == 0) {
+        bail!("no cell could be measured; the first one: {first}");
     }
     if args.open {
         report::show(&rendered.path)?;
     }
-    Ok(ExitCode::SUCCESS)
+    match first {
+        None => Ok(ExitCode::SUCCESS),
+        Some(first) => bail!(
+            "{} of {} runs failed, which the report names, the first one: {first}; try again with `adverb study --resume --out {}`",
+            tally.failed,
+            tally.planned,
+            out.display()
+        ),
+    }
 }
 
 /// Returns the object that `--json` prints.

@@ -209,7 +209,9 @@ pub(super) fn measure_each<T: Table>(
         Ok(())
     });
     let rendered = sink.finish(measured)?;
-    monitors.into_iter().for_each(LoadMonitor::warn);
+    for monitor in monitors {
+        monitor.warn();
+    }
     Ok(Points {
         records,
         new,

@@ -433,14 +433,15 @@ fn a_cell_that_fails_is_recorded_and_the_study_goes_on() {
     let dir = place.path("s");
     let child = place.spawn(SMALL);
     kill_in_a_cell(&place, child.id());
-    let ended = end_of(child).ok();
+    let ended = end_of(child);
+    let line = ended.failed(1);
+    assert!(line.contains("1 of 54 runs failed"), "{line}");
     let failed = failed(&dir);
     assert_eq!(failed.len(), 1, "{}", ended.talk);
     let reason = failed[0]["reason"].as_str().unwrap();
     assert_eq!(reason, "passive side: killed by signal 9");
     assert_eq!(failed[0]["metrics"], Value::Null);
     assert_eq!(cells(&dir).len() + 1, planned(&dir).len());
-    assert!(ended.talk.contains("1 of 54 runs"), "{}", ended.talk);
     let html = fs::read_to_string(dir.join("report.html")).unwrap();
     assert!(html.contains(reason), "the report names the reason");
     assert!(place.shm_files().is_empty());

@@ -72,34 +72,65 @@ impl Ticks {
     }
 }
 
-/// The load of a machine that other programs use.
+/// Work of other programs on a machine that measures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Busy {
-    /// Load average of the last minute.
-    load: f64,
+    /// Load average of the last minute before the measurement; `None` if small.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    load: Option<f64>,
     /// Number of cores.
     cores: usize,
+    /// Share of the CPU time that other programs used during the measurement; `None` if small.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    others: Option<f64>,
 }
 
 impl Busy {
     /// Returns this machine's load if it is busy: a measurement next to other work measures the other work.
     pub fn now() -> Option<Self> {
         let text = fs::read_to_string("/proc/loadavg").ok()?;
-        let load = text.split_whitespace().next()?.parse().ok()?;
+        let load: f64 = text.split_whitespace().next()?.parse().ok()?;
         let cores = usable_cores().len();
-        (load > 0.5 * cores as f64).then_some(Busy { load, cores })
+        (load > 0.5 * cores as f64).then_some(Busy {
+            load: Some(load),
+            cores,
+            others: None,
+        })
     }
 
-    /// Returns the one with the larger load.
+    /// Returns the work of programs that used this share of this machine's CPU time.
+    pub fn during(others: f64) -> Self {
+        Busy {
+            load: None,
+            cores: usable_cores().len(),
+            others: Some(others),
+        }
+    }
+
+    /// Returns the larger values of both.
     #[must_use]
     pub fn busier(self, other: Self) -> Self {
-        if other.load > self.load { other } else { self }
+        let larger = |a: Option<f64>, b: Option<f64>| [a, b].into_iter().flatten().reduce(f64::max);
+        Busy {
+            load: larger(self.load, other.load),
+            cores: other.cores,
+            others: larger(self.others, other.others),
+        }
     }
 }
 
 impl fmt::Display for Busy {
+    /// `load 2.3 on 2 cores, other programs used 40 % of the CPU time`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "load {:.1} on {} cores", self.load, self.cores)
+        let load = self
+            .load
+            .map(|load| format!("load {load:.1} on {} cores", self.cores));
+        let others = self.others.map(|share| {
+            let percent = 100.0 * share;
+            format!("other programs used {percent:.0} % of the CPU time")
+        });
+        let parts: Vec<String> = load.into_iter().chain(others).collect();
+        f.write_str(&parts.join(", "))
     }
 }
 

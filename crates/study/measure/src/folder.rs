@@ -85,7 +85,9 @@ impl Meta {
         Meta {
             schema: SCHEMA,
             adverb: crate::VERSION.to_owned(),
-            command: std::env::args().collect(),
+            command: std::env::args_os()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
             profile,
             only: only.to_vec(),
             device,

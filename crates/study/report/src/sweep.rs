@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use adverb_results::{DeviceKind, Outcome, Record, stats};
+use adverb_results::{DeviceKind, Outcome, PairRecord, Record, stats};
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -92,9 +92,11 @@ pub(crate) fn sweeps(records: &[Record]) -> Vec<Sweep<'_>> {
     grouped(records.iter().filter(|r| is_swept(r)))
 }
 
-/// The records that figures show, in the same way; of several records of a cell the last one counts.
+/// The records that figures show, in the same way, except `ping` and `blast`, which have a table of their own; of several
+/// records of a cell the last one counts.
 pub(crate) fn of_figures(records: &[Record]) -> Vec<Sweep<'_>> {
-    let shown: Vec<&Record> = records.iter().filter(|r| !r.figures.is_empty()).collect();
+    let is_shown = |r: &&Record| !r.figures.is_empty() && PairRecord::of(r).is_none();
+    let shown: Vec<&Record> = records.iter().filter(is_shown).collect();
     grouped(newest(&shown).into_iter())
 }
 
@@ -284,6 +286,7 @@ impl<'a> Sweep<'a> {
             section class="figure" id=(self.id) {
                 h2 { (self.title) }
                 @if let Some(finding) = self.finding() { p class="about" { (finding) } }
+                (plot::legend(&panels))
                 div class="panels" { (plot::lines_of(&self.id, &panels)) }
                 @if !panels.is_empty() { p class="readout" aria-live="polite" {} }
                 (self.table())

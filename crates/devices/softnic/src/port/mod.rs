@@ -406,6 +406,13 @@ pub(crate) fn remedy(dir: &Dir, error: &io::Error) -> String {
     if !descriptors.is_empty() {
         return descriptors.to_owned();
     }
+    match error.raw_os_error() {
+        Some(libc::ENOMEM | libc::EAGAIN) => {
+            return "; raise the limits of memory (ulimit -v, ulimit -l)".to_owned();
+        }
+        Some(libc::EFBIG) => return "; raise the limit of a file's size (ulimit -f)".to_owned(),
+        _ => {}
+    }
     let place = dir
         .path()
         .parent()

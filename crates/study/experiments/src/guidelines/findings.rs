@@ -233,7 +233,7 @@ fn dma(evidence: &Evidence<'_>) -> Option<String> {
     let (gain, change) = change(payload, header_only)?;
     let lines = dma_lines(payload).zip(dma_lines(header_only));
     let guideline = match lines {
-        Some((before, after)) if after >= before => {
+        Some((before, after)) if before < PAYS * after => {
             "answers without payload do not reduce DMA".to_owned()
         }
         _ => format!("reducing DMA {}", verdict(gain)),

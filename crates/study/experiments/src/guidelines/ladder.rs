@@ -168,10 +168,11 @@ pub(super) fn operation(record: &Record) -> String {
     match record.program.as_str() {
         "sequencer" => design(record),
         "rpc" => format!(
-            "{} of {} B, {} clients",
+            "{} of {} B, {} client{}",
             by_way(record),
             count("reply_bytes"),
-            count("clients")
+            count("clients"),
+            if count("clients") == 1 { "" } else { "s" }
         ),
         "atomics" => match count("words") {
             1 => "FETCH_ADD on one word".to_owned(),

@@ -199,8 +199,10 @@ fn windows<'a>(scope: &Scope<'a>, cells: &Cells<'a>) -> Option<Finding> {
                 evidence.push(cell);
                 format!("{buffers} at {delay} each way")
             }
+            // Something else than the number in flight limits the shortest path.
+            None if parts.is_empty() => return None,
             None => format!(
-                "more than {largest} at {delay}, with which it carries {}",
+                "more than {largest} at {delay} each way, with which it carries {}",
                 Quantity::Goodput.show(goodput(last)?)
             ),
         });

@@ -97,6 +97,10 @@ fn located(name: &OsStr, search: Option<OsString>) -> Result<PathBuf, CannotRun>
     if name.as_bytes().contains(&b'/') {
         return match path.metadata() {
             Ok(meta) if meta.is_dir() => Err(CannotRun::not_started(path, &"is a directory")),
+            // Opening a FIFO waits for a writer.
+            Ok(meta) if !meta.is_file() => {
+                Err(CannotRun::not_started(path, &"is not a regular file"))
+            }
             Ok(_) => Ok(path.to_owned()),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 Err(CannotRun::not_found(path, "no such file"))

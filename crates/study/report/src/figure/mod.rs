@@ -203,24 +203,6 @@ impl Figure {
             .map(|(names, panels)| format!("{names} ({})", panels.join(", ")))
             .collect()
     }
-
-    /// Names and styles of all series or none for bars, in order, each once: it serves the plots of all
-    /// devices.
-    pub(crate) fn legend(&self) -> Vec<(&str, Style, Origin)> {
-        let mut legend: Vec<(&str, Style, Origin)> = Vec::new();
-        for panel in &self.panels {
-            let Body::Lines(lines) = &panel.body else {
-                continue;
-            };
-            for s in &lines.series {
-                let entry = (s.name.as_str(), s.style, s.origin);
-                if !legend.contains(&entry) {
-                    legend.push(entry);
-                }
-            }
-        }
-        legend
-    }
 }
 
 /// Lines whose points differ by less than this share look like one.

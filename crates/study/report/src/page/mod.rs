@@ -211,7 +211,6 @@ fn findings_about(report: &Report<'_>, findings: &[Finding]) -> Markup {
 }
 
 fn figure_section(figure: &Figure) -> Markup {
-    let legend = figure.legend();
     html! {
         section class="figure" id=(figure.spec.id) {
             h3 { (title(figure.spec)) }
@@ -225,13 +224,7 @@ fn figure_section(figure: &Figure) -> Markup {
                     "each: others measured them on that hardware; none was measured here."
                 }
             }
-            @if legend.len() > 1 {
-                div class="legend" role="group" aria-label="Show or hide series" {
-                    @for (name, style, origin) in &legend {
-                        button type="button" aria-pressed="true" data-series=(name) { (plot::swatch(*style, *origin)) (name) }
-                    }
-                }
-            }
+            (plot::legend(&figure.panels))
             div class="panels" { (plot::panels(figure)) }
             @if !figure.panels.is_empty() { p class="readout" aria-live="polite" {} }
             @let hidden = figure.hidden();

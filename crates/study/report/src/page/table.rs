@@ -9,7 +9,7 @@ use crate::cells::{Cells, Quantity};
 use crate::{format, sweep};
 
 /// Number of columns that show what was asked. A failed cell has its reason in place of the others.
-const PARAMETERS: usize = 10;
+const PARAMETERS: usize = 11;
 
 /// A value as it is read and as it is sorted.
 struct Value {
@@ -19,7 +19,7 @@ struct Value {
 
 type Column = (&'static str, fn(&PairRecord) -> Value);
 
-const COLUMNS: [Column; 20] = [
+const COLUMNS: [Column; 21] = [
     ("status", |r| {
         word(if r.outcome == Outcome::Ok {
             "ok"
@@ -44,6 +44,10 @@ const COLUMNS: [Column; 20] = [
     }),
     ("post", |r| word(r.params.post)),
     ("signal", |r| word(r.params.signal)),
+    ("path", |r| {
+        let path = r.params.impairment.filter(|path| !path.is_none());
+        word(path.map_or_else(String::new, |path| path.to_string()))
+    }),
     ("one-way, round trip or per message, median", |r| {
         figure(
             median(r, Quantity::OneWay).map(|ns| r.shown_ns(ns)),

@@ -12,6 +12,31 @@ use crate::figure::{Body, Figure, Lines, Origin, Panel, Series, Style, Table};
 use lines::Bounds;
 use scale::Form;
 
+/// Names and styles of all lines, in order, each once; nothing if there is only one.
+pub(crate) fn legend(panels: &[Panel]) -> Markup {
+    let mut legend: Vec<(&str, Style, Origin)> = Vec::new();
+    for panel in panels {
+        let Body::Lines(lines) = &panel.body else {
+            continue;
+        };
+        for s in &lines.series {
+            let entry = (s.name.as_str(), s.style, s.origin);
+            if !legend.contains(&entry) {
+                legend.push(entry);
+            }
+        }
+    }
+    html! {
+        @if legend.len() > 1 {
+            div class="legend" role="group" aria-label="Show or hide series" {
+                @for (name, style, origin) in &legend {
+                    button type="button" aria-pressed="true" data-series=(name) { (swatch(*style, *origin)) (name) }
+                }
+            }
+        }
+    }
+}
+
 /// The panels of a figure as `<figure>` elements. Panels of one quantity share their axes, so that
 /// they can be compared by eye.
 pub(crate) fn panels(figure: &Figure) -> Markup {

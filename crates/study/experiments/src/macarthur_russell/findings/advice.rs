@@ -1,7 +1,7 @@
 //! The opening table: what to use for a need, and what it costs.
 
 use adverb_report::cells::{Cell, Cells, Quantity};
-use adverb_report::findings::{Advice, Scope, one_way};
+use adverb_report::findings::{Advice, EQUAL, Scope, one_way};
 use adverb_report::{chosen_size, format, variant};
 use adverb_results::{Completion, Opcode, Posting, Program, Signaling};
 
@@ -66,27 +66,35 @@ fn least_server_cpu(scope: &Scope<'_>) -> Option<Advice> {
     })
 }
 
+/// The simplest way among those with the highest rate: few buffers, then single posts and a completion for each.
 fn highest_rate(scope: &Scope<'_>) -> Option<Advice> {
-    let rate = |cell: &Cell<'_>| Some(cell.sample(Quantity::MessageRate)?.median);
-    let best_of = |figure: &'static str| {
-        let cells = blasts(scope, figure).filter(|r| r.params.size_bytes.get() <= SMALL);
-        let best = least(cells.iter(), |cell| Some(-rate(cell)?))?;
-        Some((best, figure))
-    };
-    let best = ["fig3", "fig5", "fig6"].into_iter().filter_map(best_of);
-    let (best, figure) = best.max_by(|a, b| {
-        rate(&a.0)
-            .partial_cmp(&rate(&b.0))
-            .unwrap_or(std::cmp::Ordering::Equal)
+    let rate = |cell: &Cell<'_>| cell.sample(Quantity::MessageRate);
+    let figures = ["fig3", "fig5", "fig6"].into_iter();
+    let of_figures = figures.map(|figure| (figure, blasts(scope, figure)));
+    let of_figures: Vec<_> = of_figures.collect();
+    let cells = of_figures.iter().flat_map(|(figure, cells)| {
+        let small = cells.iter().filter(|cell| cell.size() <= SMALL);
+        small.filter_map(|cell| Some((rate(&cell)?, cell, *figure)))
+    });
+    let cells: Vec<_> = cells.collect();
+    let rates = cells.iter().map(|(rate, ..)| rate);
+    let highest = rates.max_by(|a, b| a.median.total_cmp(&b.median))?;
+    let equal = cells
+        .iter()
+        .filter(|(rate, ..)| rate.median * EQUAL >= highest.median || rate.max >= highest.min);
+    let (rate, simplest, figure) = equal.min_by_key(|(_, cell, _)| {
+        let params = cell.params();
+        let is_in_lists = params.post == Posting::List;
+        (params.buffers, is_in_lists, params.signal != Signaling::All)
     })?;
     Some(Advice {
         need: "Highest message rate of one queue pair",
-        choice: as_posted(best),
+        choice: as_posted(*simplest),
         cost: format!(
             "{} of {}; {} of a core on the active side",
-            format::rate(rate(&best)?),
-            format::size(best.size()),
-            format::percent(best.sample(Quantity::CpuActive)?.median),
+            format::rate(rate.median),
+            format::size(simplest.size()),
+            format::percent(simplest.sample(Quantity::CpuActive)?.median),
         ),
         figure,
     })

@@ -61,7 +61,12 @@ fn strategies(scope: &Scope<'_>, pings: &Pings, cells: &Cells<'_>) -> Option<Fin
     let parts = [
         contrast.claim("busy polling is faster", Verdict::First),
         contrast.claim("events are faster", Verdict::Second),
-        ties.map(|at| format!("{at} they do not differ beyond {}", contrast.noise())),
+        ties.map(|at| {
+            format!(
+                "{at} polling and events do not differ beyond {}",
+                contrast.noise()
+            )
+        }),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     let (smallest, poll, event, _) = contrast.pairs().first()?;
