@@ -34,7 +34,7 @@ pub(crate) fn run(args: &DegenArgs) -> anyhow::Result<ExitCode> {
         command.args(["-c", line]);
         FarProgram::start(&path, command)
     });
-    let far = far.transpose()?;
+    let mut far = far.transpose()?;
     let mut command = Command::new(name);
     command.args(arguments);
     command.env("ADVERB_FAR", adverb_degen::Path::far_prefix());
@@ -48,6 +48,9 @@ pub(crate) fn run(args: &DegenArgs) -> anyhow::Result<ExitCode> {
         router.run(&[ended.as_fd()])?;
     }
     let status = child.wait().context("cannot wait for COMMAND")?;
+    if let Some(status) = far.as_mut().and_then(FarProgram::failed) {
+        terminal::warn(&format!("--far ended before COMMAND: {status}"));
+    }
     drop(far);
     report(&router.counts());
     Ok(exit_code(status))
@@ -75,6 +78,12 @@ impl FarProgram {
         let name = Path::new(command.get_program());
         let child = started.map_err(|e| CannotRun::after_spawn(name, &e))?;
         Ok(FarProgram(child))
+    }
+
+    /// Returns how it has ended, if it failed.
+    fn failed(&mut self) -> Option<ExitStatus> {
+        let ended = self.0.try_wait().ok().flatten();
+        ended.filter(|status| !status.success())
     }
 }
 

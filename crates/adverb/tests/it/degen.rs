@@ -221,6 +221,13 @@ fn the_exit_status_is_that_of_the_command() {
     assert_eq!(ended.status.code(), Some(128 + 15));
     assert_eq!(place.run("degen -- no-such-program").code, Some(127));
     assert_eq!(place.run("degen -- /dev/null").code, Some(126));
+    let without_far_end = place.run("degen --far false -- sleep 0.3").ok();
+    let far = "--far ended before COMMAND: exit status: 1";
+    assert!(
+        without_far_end.talk.contains(far),
+        "{}",
+        without_far_end.talk
+    );
 }
 
 #[test]

@@ -364,7 +364,13 @@ fn kill_after(scene: &Scene, call: VictimCall, most: Option<u64>) -> Result<Kill
     check_memory(here, call, &all);
     qp.post_send(&[own(sends)]).unwrap();
     let last = here.poll_one("a request in the error state");
-    assert_eq!(last.status, WcStatus::WrFlushErr);
+    // The first one that fails says that the peer is lost.
+    let is_first = all.iter().all(|c| c.wr_id.0 < 100 || c.status.is_success());
+    let expected = match is_first {
+        true => WcStatus::RetryExcErr,
+        false => WcStatus::WrFlushErr,
+    };
+    assert_eq!(last.status, expected);
     drop(qp);
     scene.ping();
     assert!(here.poll().is_empty(), "completions twice");
@@ -394,6 +400,11 @@ fn check_completions(call: VictimCall, qp: &SoftQp, all: &[WorkCompletion], send
             || (call.messages_to_victim() > 0 && c.status.is_success())
     };
     assert!(sent.iter().all(ended), "{all:?}");
+    let first = sent.iter().find(|c| !c.status.is_success());
+    assert!(
+        first.is_none_or(|c| c.status == WcStatus::RetryExcErr),
+        "{all:?}"
+    );
     let warm = usize::from(call.is_warm());
     assert!(
         (warm..=warm + call.arrivals()).contains(&arrived),

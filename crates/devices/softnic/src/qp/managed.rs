@@ -110,8 +110,11 @@ impl PortQp for QpInner {
             {
                 return connection.detach();
             }
-            if let Some(oldest) = send.waiting.pop_front() {
-                self.end_send(oldest.count, &oldest.request(), WcStatus::RetryExcErr);
+            match send.waiting.pop_front() {
+                Some(oldest) => {
+                    self.end_send(oldest.count, &oldest.request(), WcStatus::RetryExcErr);
+                }
+                None => send.lost_peer = self.state() != QpState::Err,
             }
             self.fail(&mut send);
         } else if let Some(srq) = &self.srq {

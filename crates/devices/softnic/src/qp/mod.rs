@@ -97,6 +97,8 @@ struct SendQueue {
     /// Number of requests accepted since RESET.
     posted: u64,
     waiting: VecDeque<WaitingRequest>,
+    /// The peer died while no request waited: the next one exceeds its retries, as if it had tried.
+    lost_peer: bool,
     /// UD: `Udp` if there is a UDP port.
     path: Path,
     /// UD.

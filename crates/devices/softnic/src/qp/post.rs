@@ -224,7 +224,11 @@ impl QpInner {
             self.put_off(send, request);
         } else {
             self.flush_waiting(send);
-            self.end_send(send.posted, request, WcStatus::WrFlushErr);
+            let status = match std::mem::take(&mut send.lost_peer) {
+                true => WcStatus::RetryExcErr,
+                false => WcStatus::WrFlushErr,
+            };
+            self.end_send(send.posted, request, status);
         }
         Ok(())
     }
