@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use adverb_softnic::SettingsError;
 use adverb_verbs::{
@@ -156,10 +157,94 @@ impl From<PostErrorCause> for Refusal {
     }
 }
 
+unsafe extern "C-unwind" {
+    fn read(fd: c_int, to: *mut c_void, count: usize) -> isize;
+    fn pthread_testcancel();
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// Keeps the calling thread from being cancelled while it lives: `pthread_cancel` unwinds the stack, which frames of Rust do
+/// not allow.
+pub(crate) struct NotCancelled(c_int);
+
+impl NotCancelled {
+    pub(crate) fn begin() -> Self {
+        const PTHREAD_CANCEL_DISABLE: c_int = 1;
+        let mut before = 0;
+        // SAFETY: a state, and a place for the one before.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
+        NotCancelled(before)
+    }
+}
+
+impl Drop for NotCancelled {
+    fn drop(&mut self) {
+        // SAFETY: the state before, and a place for the present one.
+        unsafe { pthread_setcancelstate(self.0, &raw mut self.0) };
+    }
+}
+
+/// How long a call waits before it looks whether its thread was cancelled, if it does not wait in [`reading`].
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
+
+/// Runs a call that reads `N` bytes of `fd` by the C library's `read`, so that `O_NONBLOCK`, signals and cancellation have the
+/// effect that they have with rdma-core. `body` gets the bytes. If it returns false, there is still nothing for the program.
+///
+/// # Safety
+/// `body` has nothing to drop, because cancellation does not drop it.
+pub(crate) unsafe fn reading<const N: usize>(
+    call: &str,
+    fd: c_int,
+    body: impl Fn([u8; N]) -> Result<bool, Refusal>,
+) -> c_int {
+    loop {
+        let mut bytes = [0; N];
+        // SAFETY: reads at most `N` bytes. This frame has nothing to drop.
+        if unsafe { read(fd, bytes.as_mut_ptr().cast(), N) } < 0 {
+            return -1;
+        }
+        match number(call, || body(bytes).map(c_int::from)) {
+            0 => {}
+            1 => return 0,
+            failed => return failed,
+        }
+    }
+}
+
+/// Runs a call whose `body` waits for at most [`SLICE`], until that returns a result. In between the thread can be cancelled.
+///
+/// # Safety
+/// As for [`reading`].
+pub(crate) unsafe fn in_slices(
+    call: &str,
+    body: impl Fn() -> Result<Option<c_int>, Refusal>,
+) -> c_int {
+    const WAITS: c_int = c_int::MIN;
+    loop {
+        match number(call, || Ok(body()?.unwrap_or(WAITS))) {
+            // SAFETY: this frame has nothing to drop.
+            WAITS => unsafe { pthread_testcancel() },
+            done => return done,
+        }
+    }
+}
+
 /// Runs a call that returns 0 or an errno, which it sets, too.
 #[inline]
 pub(crate) fn status(call: &str, body: impl FnOnce() -> Result<(), Refusal>) -> c_int {
     match caught(body) {
+        Ok(()) => 0,
+        Err(refusal) => refuse(call, &refusal),
+    }
+}
+
+/// Runs a call as [`status`] does, without [`NotCancelled`], which takes longer than some calls of the data path.
+#[inline]
+pub(crate) fn quick_status(call: &str, body: impl FnOnce() -> Result<(), Refusal>) -> c_int {
+    match caught_quickly(body) {
         Ok(()) => 0,
         Err(refusal) => refuse(call, &refusal),
     }
@@ -174,6 +259,15 @@ pub(crate) fn number<T: From<i8>>(call: &str, body: impl FnOnce() -> Result<T, R
     })
 }
 
+/// Runs a call as [`number`] does, for the reason of [`quick_status`].
+#[inline]
+pub(crate) fn quick_number(call: &str, body: impl FnOnce() -> Result<c_int, Refusal>) -> c_int {
+    caught_quickly(body).unwrap_or_else(|refusal| {
+        refuse(call, &refusal);
+        -1
+    })
+}
+
 /// Runs a call that returns an object, or `NULL` and sets errno.
 #[inline]
 pub(crate) fn pointer<T>(call: &str, body: impl FnOnce() -> Result<*mut T, Refusal>) -> *mut T {
@@ -183,9 +277,14 @@ pub(crate) fn pointer<T>(call: &str, body: impl FnOnce() -> Result<*mut T, Refus
     })
 }
 
+fn caught<T>(body: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+    let _kept = NotCancelled::begin();
+    caught_quickly(body)
+}
+
 /// Runs `body`. A panic is a bug in this library; the standard library has printed where it happened.
 #[inline]
-fn caught<T>(body: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+fn caught_quickly<T>(body: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
     catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|_| Err(Refusal::new(libc::EIO, "a bug in Adverb (panic)")))
 }
@@ -217,6 +316,7 @@ fn explain(call: &str, refusal: &Refusal) {
 /// Prints an explanation of a call, each line once.
 pub(crate) fn note(call: &str, text: &str) {
     static PRINTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let _kept = NotCancelled::begin();
     let line = format!("{call}: {text}");
     let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
     if printed.contains(&line) {

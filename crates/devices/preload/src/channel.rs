@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 
 use adverb_abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use adverb_softnic::SoftChannel;
-use adverb_verbs::Context as _;
+use adverb_verbs::{Context as _, CqId};
 
-use crate::call::{self, Refusal};
+use crate::call::{self, Refusal, SLICE};
 use crate::context::Context;
 use crate::cq::Cq;
 use crate::object::{Object, Users, lock};
@@ -39,34 +39,25 @@ impl Channel {
     pub(crate) fn note_armed(&self) {
         self.soft.note_armed(self.fd.as_fd());
     }
+}
 
-    /// Takes the next event; returns its completion queue, which has one more event to acknowledge.
-    fn take_event(
-        &self,
-        channel: *const ibv_comp_channel,
-        context: &Context,
-    ) -> Result<*mut ibv_cq, Refusal> {
-        loop {
-            let id = self
-                .soft
-                .read_event(self.fd.as_fd())
-                .map_err(|error| Refusal::expected(error.raw_os_error().unwrap_or(libc::EIO)))?;
-            let cqs = lock(&context.cqs);
-            // A late event of a destroyed queue may have the id of a new queue, which may have another channel.
-            let Some(cq) = cqs.get(id.0) else { continue };
-            // SAFETY: destroying the queue removes it from the table, which is locked.
-            if unsafe { (*cq).channel }.cast_const() == channel {
-                // SAFETY: as above.
-                let own = unsafe { Cq::of(cq) };
-                own.events.taken();
-                own.is_announced.store(true, Ordering::Relaxed);
-                if let Some(counts) = &own.counts {
-                    counts.event_taken();
-                }
-                return Ok(cq);
-            }
-        }
+/// Counts an event as taken; returns its completion queue, which has one more event to acknowledge. `None` if it was destroyed.
+fn taken(channel: *const ibv_comp_channel, context: &Context, id: CqId) -> Option<*mut ibv_cq> {
+    let cqs = lock(&context.cqs);
+    // A late event of a destroyed queue may have the id of a new queue, which may have another channel.
+    let cq = cqs.get(id.0)?;
+    // SAFETY: destroying the queue removes it from the table, which is locked.
+    if unsafe { (*cq).channel }.cast_const() != channel {
+        return None;
     }
+    // SAFETY: as above.
+    let own = unsafe { Cq::of(cq) };
+    own.events.taken();
+    own.is_announced.store(true, Ordering::Relaxed);
+    if let Some(counts) = &own.counts {
+        counts.event_taken();
+    }
+    Some(cq)
 }
 
 #[unsafe(no_mangle)]
@@ -101,24 +92,41 @@ unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) ->
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_cq_event(
+unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    forward!(channel => ibv_get_cq_event(channel, cq, cq_context));
-    call::number("ibv_get_cq_event", || {
-        // SAFETY: the program passes a channel that it has created, and does not destroy it during the call.
-        let (own, context) = unsafe { (Channel::of(channel), Context::of((*channel).context)) };
-        let taken = own.take_event(channel, context)?;
+    const MAY_READ: c_int = 1;
+    forward!(channel => "C-unwind" ibv_get_cq_event(channel, cq, cq_context));
+    let call = "ibv_get_cq_event";
+    // SAFETY: the program passes a channel that it has created, and does not destroy it during the call.
+    let (own, context) = unsafe { (Channel::of(channel), Context::of((*channel).context)) };
+    let hand_out = |id| {
+        let Some(taken) = taken(channel, context, id) else {
+            return false;
+        };
         // SAFETY: the program passes two addresses; the queue waits for the event's acknowledgement before it is
         // destroyed.
         unsafe {
             *cq = taken;
             *cq_context = (*taken).cq_context;
         }
-        Ok(0)
-    })
+        true
+    };
+    let wait_at_port = || match own.soft.wait_at_port(own.fd.as_fd(), SLICE) {
+        Ok(None) => Ok(Some(MAY_READ)),
+        Ok(Some(event)) => Ok(event.is_some_and(hand_out).then_some(0)),
+        Err(error) => Err(Refusal::expected(error.raw_os_error().unwrap_or(libc::EIO))),
+    };
+    let read = |id| Ok(hand_out(CqId(u32::from_ne_bytes(id))));
+    // SAFETY: the closures have nothing to drop.
+    unsafe {
+        match call::in_slices(call, wait_at_port) {
+            MAY_READ => call::reading(call, own.fd.as_raw_fd(), read),
+            done => done,
+        }
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -204,7 +204,7 @@ fn explained(found: &WorkCompletion) -> ibv_wc {
 
 /// `poll_cq` of the tables.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut ibv_wc) -> c_int {
-    call::number("ibv_poll_cq", || {
+    call::quick_number("ibv_poll_cq", || {
         let count = usize::try_from(count)
             .map_err(|_| Refusal::invalid(format!("invalid num_entries {count}")))?;
         // SAFETY: the program passes a completion queue, and an array of `count` completions.

@@ -12,7 +12,7 @@ use adverb_abi::{
 };
 use adverb_verbs::{AsyncEvent, Context as _};
 
-use crate::call::{self, Refusal};
+use crate::call;
 use crate::context::Context;
 use crate::cq::Cq;
 use crate::object::lock;
@@ -20,28 +20,6 @@ use crate::qp::Qp;
 use crate::srq::Srq;
 
 impl Context {
-    /// Takes the next event as a read of `async_fd` would. Its object has one more event to acknowledge.
-    fn take_async_event(&self) -> Result<ibv_async_event, Refusal> {
-        loop {
-            let mut byte = [0_u8];
-            // SAFETY: reads one byte to `byte`.
-            let read =
-                unsafe { libc::read(self.async_events.as_raw_fd(), byte.as_mut_ptr().cast(), 1) };
-            if read < 0 {
-                let error = std::io::Error::last_os_error();
-                return Err(Refusal::expected(error.raw_os_error().unwrap_or(libc::EIO)));
-            }
-            // Events of objects that were destroyed are gone.
-            if let Some(event) = self
-                .soft
-                .async_event()?
-                .and_then(|event| self.counted(event))
-            {
-                return Ok(event);
-            }
-        }
-    }
-
     /// Converts an event, and counts it as taken; `None` if its object was destroyed.
     fn counted(&self, event: AsyncEvent) -> Option<ibv_async_event> {
         let (element, event_type) = match event {
@@ -82,18 +60,25 @@ impl Context {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_get_async_event(
+unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    forward!(context => ibv_get_async_event(context, event));
-    call::number("ibv_get_async_event", || {
-        // SAFETY: the program passes an open context.
-        let taken = unsafe { Context::of(context) }.take_async_event()?;
-        // SAFETY: the program passes the address of an event.
-        unsafe { event.write(taken) };
-        Ok(0)
-    })
+    forward!(context => "C-unwind" ibv_get_async_event(context, event));
+    // SAFETY: the program passes an open context and the address of an event. The closure has nothing to drop.
+    unsafe {
+        let context = Context::of(context);
+        let fd = context.async_events.as_raw_fd();
+        call::reading("ibv_get_async_event", fd, |_: [u8; 1]| {
+            // Events of objects that were destroyed are gone.
+            let next = context.soft.async_event()?;
+            let Some(taken) = next.and_then(|next| context.counted(next)) else {
+                return Ok(false);
+            };
+            event.write(taken);
+            Ok(true)
+        })
+    }
 }
 
 #[unsafe(no_mangle)]

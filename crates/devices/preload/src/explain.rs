@@ -1,16 +1,17 @@
 //! Explains errors that the device reports by completions: the cause in a local SGE when it is posted, and the
 //! meaning of a status when it is polled. All lines need `ADVERB_EXPLAIN=1`.
 
-use adverb_softnic::SoftPd;
+use adverb_softnic::{SoftPd, SoftQp};
 use adverb_verbs::{
-    AccessFlags, RecvRequest, SendFlags, SendRequest, Sge, WcStatus, WorkCompletion,
+    AccessFlags, QueuePair as _, RecvRequest, SendFlags, SendRequest, Sge, WcStatus, WorkCompletion,
 };
 
 use crate::call::{explains, note};
 
-/// Explains SGEs of send requests that the device will not access.
+/// Explains SGEs of send requests that the device will not access. A request with more SGEs than the queue pair takes is
+/// refused, and may not have them.
 #[inline]
-pub(crate) fn sends(call: &str, pd: &SoftPd, requests: &[SendRequest<'_>]) {
+pub(crate) fn sends(call: &str, pd: &SoftPd, qp: &SoftQp, requests: &[SendRequest<'_>]) {
     if !explains() {
         return;
     }
@@ -19,19 +20,26 @@ pub(crate) fn sends(call: &str, pd: &SoftPd, requests: &[SendRequest<'_>]) {
             true => AccessFlags::LOCAL_WRITE,
             false => AccessFlags::empty(),
         };
-        if !request.flags.contains(SendFlags::INLINE) {
+        let is_refused = request.sges.len() > qp.caps().max_send_sge as usize;
+        if !is_refused && !request.flags.contains(SendFlags::INLINE) {
             sges(call, pd, request.sges, need);
         }
     }
 }
 
-/// Explains SGEs of receive requests that the device will not access.
+/// Explains SGEs of receive requests that the device will not access, as for [`sends`].
 #[inline]
-pub(crate) fn receives(call: &str, pd: &SoftPd, requests: &[RecvRequest<'_>]) {
+pub(crate) fn receives(
+    call: &str,
+    pd: &SoftPd,
+    max_sge: impl FnOnce() -> u32,
+    requests: &[RecvRequest<'_>],
+) {
     if !explains() {
         return;
     }
-    for request in requests {
+    let max_sge = max_sge() as usize;
+    for request in requests.iter().filter(|r| r.sges.len() <= max_sge) {
         sges(call, pd, request.sges, AccessFlags::LOCAL_WRITE);
     }
 }

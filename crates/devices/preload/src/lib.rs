@@ -13,13 +13,15 @@
 //! attributes and completions, `names` has enumerations as text. The extended interface is in `qp_ex` (with `send_ops`
 //! and `batch`), `cq_ex`, `srq_ex`, `device_ex` and `domains`; `explain` is about errors that completions report;
 //! `files` answers for the files of the devices in sysfs and `/dev`; `loading` makes `dlopen("libibverbs.so.1")` open
-//! this library, on x86-64 with glibc. `activity` counts what the program does; `unsupported` has the operations that
+//! this library, on x86-64 with glibc. `fork` has the locks that are held during `fork`. `activity` counts what the program does; `unsupported` has the operations that
 //! the user-space NIC does not have. `real` passes calls for real devices on to the machine's libibverbs. `cm` has the
 //! functions of librdmacm, `rsocket` the functions of rsockets.
 //!
 //! # Rules
 //! * No call prints to stdout, ends the process, or unwinds into C: `call` catches panics, and elsewhere Rust aborts
 //!   the process if an `extern "C"` function panics.
+//! * A thread is cancelled (`pthread_cancel`) in calls that wait, in functions that are `extern "C-unwind"`: the stack is
+//!   unwound through frames that have nothing to drop. `call` disables cancellation in the rest.
 //! * Every operation of the tables is present. A missing feature returns `EOPNOTSUPP`.
 //! * With `ADVERB_EXPLAIN=1`, a refused call prints the reason to stderr, each line once.
 //!
@@ -48,6 +50,7 @@ mod domains;
 mod events;
 mod explain;
 mod files;
+mod fork;
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod loading;
 mod mr;

@@ -159,13 +159,13 @@ unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
     // SAFETY: the program passes an extended queue pair.
     let (own, extended) = unsafe { parts(qp) };
-    call::status("ibv_wr_complete", || {
+    call::quick_status("ibv_wr_complete", || {
         // SAFETY: the calling thread has locked it in `start`.
         let batch = unsafe { &mut *extended.batch.as_mut_ptr() };
         let completed = batch.complete(|requests| {
             // SAFETY: the queue pair exists, and its domain is not deallocated before it.
             let pd = unsafe { Pd::of((*qp).qp_base.pd) };
-            explain::sends("ibv_wr_complete", &pd.soft, requests);
+            explain::sends("ibv_wr_complete", &pd.soft, &own.soft, requests);
             let post = || own.soft.post_send_all(requests);
             let posted = match own.counts.as_ref().map(|counts| counts.posting()) {
                 None => post(),
@@ -293,10 +293,13 @@ unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u
 unsafe extern "C" fn set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
     // SAFETY: the program calls this in a batch, with a list of `count` elements.
     unsafe {
-        let sges = slice(list, count)
+        let max = parts(qp).0.soft.caps().max_send_sge as usize;
+        let sges = slice(list, count.min(max))
             .iter()
             .map(|sge| (sge.addr, sge.length, sge.lkey));
-        build(qp, |batch| batch.set_sges(sges));
+        // A longer list is refused, and may not exist: one more SGE stands for the rest.
+        let rest = (count > max).then_some((0, 0, 0));
+        build(qp, |batch| batch.set_sges(sges.chain(rest)));
     }
 }
 

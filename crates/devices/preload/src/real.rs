@@ -32,10 +32,13 @@ const DEVICES: &CStr = c"/sys/class/infiniband";
 /// Passes a call of an exported function on if `object`, its first argument, belongs to a real device.
 macro_rules! forward {
     ($object:expr => $function:ident($($argument:expr),*)) => {
+        forward!($object => "C" $function($($argument),*));
+    };
+    ($object:expr => $abi:literal $function:ident($($argument:expr),*)) => {
         // SAFETY: the program passes an object that it has created and not destroyed.
         if unsafe { $crate::real::Owned::owned_by_real($object) } {
             static THEIRS: $crate::real::Function = $crate::real::Function::new();
-            let ours: unsafe extern "C" fn($(forward!(@infer $argument)),*) -> _ = $function;
+            let ours: unsafe extern $abi fn($(forward!(@infer $argument)),*) -> _ = $function;
             return match THEIRS.get(ours, stringify!($function)) {
                 // SAFETY: it is the same function of the object's own library.
                 Ok(theirs) => unsafe { theirs($($argument),*) },

@@ -167,6 +167,20 @@ fn the_record_of_a_killed_program_has_what_it_did_before() {
 }
 
 #[test]
+fn a_record_that_cannot_be_written_is_reported_once() {
+    let Some(observed) = Observed::new() else {
+        return;
+    };
+    let mut command = observed.command("wait", PathTo::SharedMemory);
+    command.env("ADVERB_RUN_RECORD", observed.records().join("missing"));
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    child.kill().unwrap();
+    let text = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
+    assert_eq!(text.matches("cannot write to").count(), 1, "{text}");
+}
+
+#[test]
 fn packets_are_counted_and_the_reason_for_udp_is_named() {
     let Some(observed) = Observed::new() else {
         return;

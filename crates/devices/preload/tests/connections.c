@@ -343,6 +343,28 @@ static void walk_group(const char *ip) {
     destroy(id);
 }
 
+static void *get_event(void *from) {
+    struct rdma_cm_event *event;
+    rdma_get_cm_event(from, &event);
+    return NULL;
+}
+
+static void *get_request(void *listener) {
+    struct rdma_cm_id *id;
+    rdma_get_request(listener, &id);
+    return NULL;
+}
+
+static void walk_cancellation(void) {
+    cancel(get_event, channel);
+    struct rdma_cm_id *id;
+    struct sockaddr_storage to = at(own, 0);
+    CHECK(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
+    CHECK(rdma_bind_addr(id, (struct sockaddr *)&to) == 0 && rdma_listen(id, 1) == 0);
+    cancel(get_request, id);
+    destroy(id);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 4);
     own = argv[1], nobody = argv[2];
@@ -368,6 +390,7 @@ int main(int argc, char **argv) {
     if (*nobody)
         walk_timeout();
     walk_group(argv[3]);
+    walk_cancellation();
     has_no_event(channel);
     rdma_destroy_event_channel(channel);
     free(buffer);

@@ -142,3 +142,13 @@ fn programs_find_the_files_of_a_device() {
     // Nobody else sees them.
     assert!(!std::path::Path::new(file).exists());
 }
+
+#[test]
+fn looking_for_a_file_of_the_kernel_allocates_no_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("allocator.c", folder.path()) else {
+        return;
+    };
+    let status = over_adverb(program, folder.path()).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}

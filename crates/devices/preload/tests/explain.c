@@ -1,5 +1,6 @@
 // Makes the mistakes that only a completion reports.
 #include "verbs.h"
+#include <sys/mman.h>
 
 static struct ibv_cq *cq;
 static struct ibv_qp *near, *far;
@@ -36,10 +37,24 @@ static void fails(enum ibv_wr_opcode opcode, struct ibv_sge sge, uint32_t rkey, 
     make_pair();
 }
 
+// Lists with more SGEs than the queue takes are not read: one may end where the program's memory does.
+static void too_many_sges(void) {
+    char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED && mprotect(pages + 4096, 4096, PROT_NONE) == 0);
+    struct ibv_sge *last = (struct ibv_sge *)(pages + 4096) - 1;
+    *last = (struct ibv_sge){(uintptr_t)buffer, 8, mr->lkey};
+    struct ibv_send_wr *bad, send = {.opcode = IBV_WR_SEND, .sg_list = last, .num_sge = 100};
+    struct ibv_recv_wr *bad_recv, recv = {.sg_list = last, .num_sge = 100};
+    REFUSED(ibv_post_send(near, &send, &bad), EINVAL);
+    REFUSED(ibv_post_recv(near, &recv, &bad_recv), EINVAL);
+    CHECK(munmap(pages, 8192) == 0);
+}
+
 int main(void) {
     open_first();
     cq = ibv_create_cq(context, 64, NULL, NULL, 0);
     make_pair();
+    too_many_sges();
     uintptr_t at = (uintptr_t)buffer;
     struct ibv_mr *readable = ibv_reg_mr(pd, buffer, 4096, 0);
     struct ibv_pd *other = ibv_alloc_pd(context);

@@ -1,6 +1,7 @@
 // Children that use and end their copies of everything do not disturb their parent's connections. With an argument, the
 // program becomes a daemon first.
 #include "verbs.h"
+#include <dirent.h>
 #include <sys/wait.h>
 
 static struct ibv_cq *cq;
@@ -47,8 +48,48 @@ static void crash(void) {
     abort();
 }
 
+static void list_devices(void) {
+    DIR *directory = opendir("/sys/class/infiniband");
+    CHECK(directory && readdir(directory) && closedir(directory) == 0);
+}
+
+static void *list_and_create(void *unused) {
+    (void)unused;
+    for (;; pthread_testcancel()) {
+        list_devices();
+        CHECK(ibv_destroy_qp(make_qp(IBV_QPT_RC, cq, NULL)) == 0);
+    }
+}
+
+// A thread holds locks at most times. The children do not have it, and do not wait for it.
+static int fork_with_thread(void) {
+    pthread_t thread;
+    open_first();
+    cq = ibv_create_cq(context, 100, NULL, NULL, 0);
+    list_devices(); // The loader's lock, which is held at the first call, is inherited.
+    CHECK(pthread_create(&thread, NULL, list_and_create, NULL) == 0);
+    for (int i = 0; i < 60; i++) {
+        int status;
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(20);
+            list_devices();
+            open_own();
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(ibv_destroy_cq(cq) == 0);
+    close_all();
+    puts("done");
+    return 0;
+}
+
 int main(int argc, char **argv) {
-    (void)argv;
+    if (argc == 2 && strcmp(argv[1], "threads") == 0)
+        return fork_with_thread();
     CHECK(ibv_fork_init() == 0);
     CHECK(argc == 1 || daemon(1, 1) == 0);
     open_first();

@@ -401,6 +401,19 @@ static void walk_fork(void) {
     close_pair(pair);
 }
 
+static void *accept_one(void *unused) {
+    (void)unused;
+    raccept(listener, NULL, NULL);
+    return NULL;
+}
+
+static void *poll_listener(void *unused) {
+    (void)unused;
+    struct pollfd fd = {.fd = listener, .events = POLLIN};
+    rpoll(&fd, 1, -1);
+    return NULL;
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     at.sin_family = AF_INET;
@@ -420,6 +433,8 @@ int main(int argc, char **argv) {
     walk_poll();
     walk_iomap();
     walk_threads();
+    cancel(accept_one, NULL);
+    cancel(poll_listener, NULL);
     walk_fork();
     CHECK(rclose(listener) == 0);
     return 0;

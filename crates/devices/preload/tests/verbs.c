@@ -1,5 +1,6 @@
 // Walks the verbs and their errors, with queue pairs of one process.
 #include "verbs.h"
+#include <sys/stat.h>
 
 static void test_queries(void) {
     struct ibv_device_attr device;
@@ -283,6 +284,49 @@ static void test_shared_receives(struct ibv_cq *cq, struct ibv_cq *recv_cq) {
     CHECK(ibv_destroy_qp(a) == 0 && ibv_destroy_qp(b) == 0 && ibv_destroy_srq(srq) == 0);
 }
 
+static void *get_cq_event(void *channel) {
+    struct ibv_cq *cq;
+    void *cq_context;
+    ibv_get_cq_event(channel, &cq, &cq_context);
+    return NULL;
+}
+
+static void *get_async_event(void *unused) {
+    (void)unused;
+    struct ibv_async_event event;
+    ibv_get_async_event(context, &event);
+    return NULL;
+}
+
+static void *open_and_register(void *unused) {
+    (void)unused;
+    for (;; pthread_testcancel()) {
+        struct ibv_context *second = ibv_open_device(context->device);
+        struct ibv_mr *region = ibv_reg_mr(pd, buffer, SIZE, 0);
+        CHECK(second && region && ibv_dereg_mr(region) == 0 && ibv_close_device(second) == 0);
+    }
+}
+
+static void *open_fifo(void *path) {
+    open(path, O_RDONLY);
+    return NULL;
+}
+
+// A thread is cancelled where it is with rdma-core, and in the C library's functions.
+static void test_cancellation(void) {
+    struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+    CHECK(channel);
+    cancel(get_cq_event, channel);
+    CHECK(ibv_destroy_comp_channel(channel) == 0);
+    cancel(get_async_event, NULL);
+    cancel(open_and_register, NULL);
+    char path[4096];
+    snprintf(path, sizeof path, "%s/fifo", getenv("ADVERB_SHM"));
+    CHECK(mkfifo(path, 0600) == 0);
+    cancel(open_fifo, path);
+    CHECK(unlink(path) == 0);
+}
+
 int main(void) {
     open_first();
     struct ibv_cq *cq = ibv_create_cq(context, 100, NULL, NULL, 0);
@@ -297,6 +341,7 @@ int main(void) {
     test_local_key(cq, recv_cq);
     test_datagrams(cq, recv_cq);
     test_events();
+    test_cancellation();
     test_shared_receives(cq, recv_cq);
     CHECK(ibv_destroy_cq(cq) == 0 && ibv_destroy_cq(recv_cq) == 0);
     close_all();

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,15 @@ static struct ibv_context *context;
 static struct ibv_pd *pd;
 static char *buffer;
 static struct ibv_mr *mr;
+
+// Cancels a thread that waits in a call.
+static inline void cancel(void *(*call)(void *), void *argument) {
+    pthread_t thread;
+    void *result;
+    CHECK(pthread_create(&thread, NULL, call, argument) == 0);
+    usleep(20000);
+    CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+}
 
 static inline void open_first(void) {
     int count = 0;

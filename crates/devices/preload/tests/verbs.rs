@@ -66,6 +66,24 @@ fn children_do_not_disturb_the_connections_of_their_parent() {
 }
 
 #[test]
+fn children_do_not_wait_for_locks_of_their_parents_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("forks.c", folder.path()) else {
+        return;
+    };
+    let shared = folder.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    let mut command = over_adverb(&program, &shared);
+    command
+        .arg("threads")
+        .env("ADVERB_RUN_ADDRESS", "127.41.1.3")
+        .env("ADVERB_RUN_STATS", "table");
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+}
+
+#[test]
 fn a_program_that_exits_without_destroying_its_objects_leaves_no_files() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("exits.c", folder.path()) else {

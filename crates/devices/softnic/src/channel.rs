@@ -4,9 +4,10 @@
 //! and it has a descriptor, which a program can `epoll`.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use adverb_units::Span;
@@ -22,6 +23,8 @@ pub(crate) struct ChannelInner {
     port: Arc<Port>,
     pub(crate) number: u32,
     fifo: File,
+    /// Events in a row for which nobody slept here: the program sleeps elsewhere, in `poll`, before it takes an event.
+    ready_in_row: AtomicU32,
 }
 
 /// A completion channel of the user-space NIC.
@@ -52,6 +55,7 @@ impl SoftChannel {
                 port: port.clone(),
                 number,
                 fifo,
+                ready_in_row: AtomicU32::new(0),
             }),
         })
     }
@@ -59,6 +63,9 @@ impl SoftChannel {
 
 /// How long a blocking read of events waits before it looks again.
 const LONG: Duration = Duration::from_secs(3600);
+/// [`ChannelInner::ready_in_row`] of a program that waits in a loop of its own. A program that takes events while many
+/// packets arrive may also find several in a row.
+const READY_IN_ROW: u32 = 16;
 
 impl SoftChannel {
     /// Opens a descriptor for the program, which is readable while there are events, and blocks unless the program
@@ -73,12 +80,13 @@ impl SoftChannel {
         Ok(fifo.into())
     }
 
-    /// A queue was armed whose event a program waits for in a loop of its own, if it has set `O_NONBLOCK` on `events`: until
-    /// then nobody drives the UDP port but the engine.
+    /// A queue was armed whose event a program waits for in a loop of its own, if it has set `O_NONBLOCK` on `events`, or has
+    /// found the last events ready: until then nobody drives the UDP port but the engine.
     pub fn note_armed(&self, events: BorrowedFd<'_>) {
         let port = &self.inner.port;
         if let Some(udp) = port.udp.as_ref().filter(|udp| udp.is_used())
-            && fcntl_getfl(events).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+            && (self.inner.ready_in_row.load(Ordering::Relaxed) >= READY_IN_ROW
+                || fcntl_getfl(events).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK)))
             && udp.announce_sleep()
         {
             port.wake.wake();
@@ -90,21 +98,35 @@ impl SoftChannel {
     /// # Errors
     /// `WouldBlock` if there is no event and the program has set `O_NONBLOCK`; `Interrupted` if a signal arrived.
     pub fn read_event(&self, events: BorrowedFd<'_>) -> io::Result<CqId> {
-        let port = &self.inner.port;
-        port.prepare_to_sleep();
-        if let Some(udp) = port.udp.as_ref().filter(|udp| udp.is_used())
-            && !fcntl_getfl(events)?.contains(OFlags::NONBLOCK)
-        {
-            loop {
-                if let Some(event) = self.inner.wait_at(udp, Instant::now() + LONG)? {
-                    return Ok(event);
-                }
+        while let Some(waited) = self.wait_at_port(events, LONG)? {
+            if let Some(event) = waited {
+                return Ok(event);
             }
         }
         let mut event = [0; 4];
         // Events are written and read whole, because a pipe does not divide a write of this size.
         rustix::io::read(events, &mut event)?;
         Ok(CqId(u32::from_ne_bytes(event)))
+    }
+
+    /// Prepares a read of `events`. Returns `None` if the caller may read; otherwise it has waited at the UDP port, for at most
+    /// `limit`, and returns the event, if there was one.
+    ///
+    /// # Errors
+    /// As for [`SoftChannel::read_event`].
+    pub fn wait_at_port(
+        &self,
+        events: BorrowedFd<'_>,
+        limit: Duration,
+    ) -> io::Result<Option<Option<CqId>>> {
+        let port = &self.inner.port;
+        port.prepare_to_sleep();
+        match port.udp.as_ref().filter(|udp| udp.is_used()) {
+            Some(udp) if !fcntl_getfl(events)?.contains(OFlags::NONBLOCK) => {
+                self.inner.wait_at(udp, Instant::now() + limit).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Removes the events of a completion queue that is being destroyed.
@@ -123,7 +145,8 @@ impl ChannelInner {
     /// Writes an event of a completion that this process produced.
     pub(crate) fn raise(&self, cq: CqId) {
         // A FIFO holds 16384 events. If it is full, the channel is readable anyway.
-        let _ = (&self.fifo).write(&cq.0.to_ne_bytes());
+        // Unlike the C library's write, this is no cancellation point.
+        let _ = rustix::io::write(&self.fifo, &cq.0.to_ne_bytes());
     }
 
     pub(crate) fn belongs_to(&self, port: &Arc<Port>) -> bool {
@@ -150,8 +173,10 @@ impl ChannelInner {
         loop {
             udp.drive(&*self.port);
             if let Some(event) = self.take()? {
+                self.ready_in_row.fetch_add(1, Ordering::Relaxed);
                 return Ok(Some(event));
             }
+            self.ready_in_row.store(0, Ordering::Relaxed);
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(None);

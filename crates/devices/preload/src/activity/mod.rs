@@ -9,15 +9,16 @@ mod output;
 mod table;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, TryLockError};
-use std::time::Instant;
+use std::sync::{Arc, LazyLock, MutexGuard};
+use std::time::{Duration, Instant};
 
 use adverb_results::{Activity, MemoryActivity};
 use adverb_verbs::{Context as _, Counters};
 
 use crate::context::Context;
+use crate::fork::ForkLock;
 use crate::object::lock;
-use crate::settings::settings;
+use crate::settings::{print, settings};
 use counts::{CqCounts, PostCounts, QpCounts, QpFacts, QpsByNumber};
 pub(crate) use output::at_exit;
 
@@ -25,7 +26,7 @@ pub(crate) use output::at_exit;
 const MAX_LISTED: usize = 256;
 
 /// All counters of a process.
-struct Process {
+pub(crate) struct Process {
     id: u32,
     began: Instant,
     /// RFC 3339.
@@ -40,11 +41,11 @@ struct Process {
     ports: BTreeMap<String, Counters>,
 }
 
-static PROCESS: Mutex<Option<Process>> = Mutex::new(None);
+pub(crate) static PROCESS: ForkLock<Option<Process>> = ForkLock::new(None);
 
 /// The counters of this process; `None` if it has opened no device.
 fn process() -> MutexGuard<'static, Option<Process>> {
-    let mut process = lock(&PROCESS);
+    let mut process = PROCESS.lock();
     if process.as_ref().is_some_and(|p| p.id != std::process::id()) {
         *process = None;
     }
@@ -201,13 +202,14 @@ pub(crate) fn deregistered(bytes: usize) {
     }
 }
 
-/// The counters of this process when it ends; `None` if it has opened no device, and in the child of a fork, where the
-/// thread that holds the lock may not exist.
+/// How long a process that ends waits for the lock: the thread that holds it may wait for one that ends the process.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The counters of this process when it ends; `None` if it has opened no device, and in the child of a fork.
 fn at_end() -> Option<MutexGuard<'static, Option<Process>>> {
-    let process = match PROCESS.try_lock() {
-        Ok(process) => process,
-        Err(TryLockError::Poisoned(error)) => error.into_inner(),
-        Err(TryLockError::WouldBlock) => return None,
+    let Some(process) = PROCESS.lock_within(PATIENCE) else {
+        print("the final statistics are lost: another thread holds their lock");
+        return None;
     };
     let is_own = process.as_ref().is_some_and(|p| p.id == std::process::id());
     is_own.then_some(process)

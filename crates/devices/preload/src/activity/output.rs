@@ -155,30 +155,54 @@ fn write(process: &Process, settings: &Settings, written_at: &str) {
     write_file(process, settings, written_at);
 }
 
+/// The file of a process.
+struct RecordFile {
+    process: u32,
+    /// Once it has been created.
+    path: Option<PathBuf>,
+    /// Whether a failure was reported. Later writes may succeed, and fail silently.
+    has_failed: bool,
+}
+
 /// Writes the file of this process, if one is wanted.
 fn write_file(process: &Process, settings: &Settings, written_at: &str) {
-    static FILE: Mutex<Option<(u32, PathBuf)>> = Mutex::new(None);
+    static FILE: Mutex<Option<RecordFile>> = Mutex::new(None);
     let Some(folder) = &settings.record else {
         return;
     };
     let mut file = lock(&FILE);
-    if file.as_ref().is_none_or(|(id, _)| *id != process.id) {
-        match created(folder, process.id) {
-            Ok(path) => *file = Some((process.id, path)),
-            Err(error) => {
-                return print(&format!(
-                    "cannot write to {} ({RECORD_VARIABLE}): {error}",
-                    folder.display()
-                ));
-            }
-        }
+    file.take_if(|file| file.process != process.id);
+    let file = file.get_or_insert(RecordFile {
+        process: process.id,
+        path: None,
+        has_failed: false,
+    });
+    let path = match file.path.take() {
+        Some(path) => Ok(path),
+        None => created(folder, process.id),
+    };
+    let written = path.and_then(|path| {
+        let path = file.path.insert(path);
+        replace(path, &line(&record(process, written_at)))
+    });
+    if let Err(error) = written
+        && !std::mem::replace(&mut file.has_failed, true)
+    {
+        let folder = folder.display();
+        print(&format!(
+            "cannot write to {folder} ({RECORD_VARIABLE}): {error}"
+        ));
     }
-    if let Some((_, path)) = &*file {
-        // Replaced at once, so that a process that is killed leaves a complete record.
-        let new = path.with_extension("new");
-        let content = line(&record(process, written_at));
-        let _ = std::fs::write(&new, content).and_then(|()| std::fs::rename(&new, path));
+}
+
+/// Replaces a file at once, so that a process that is killed leaves a complete record.
+fn replace(path: &Path, content: &str) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let written = std::fs::write(&new, content).and_then(|()| std::fs::rename(&new, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&new);
     }
+    written
 }
 
 /// Creates the file of a process. In another PID namespace there may be one with the same name.

@@ -221,21 +221,14 @@ impl Channel {
         unsafe { libc::write(self.counter.as_raw_fd(), one.as_ptr().cast(), 8) };
     }
 
-    /// Takes the oldest event. Waits for it, unless the program has set the descriptor to non-blocking.
-    pub(super) fn take(&self) -> Result<Event, Refusal> {
-        loop {
-            let mut count = [0; 8];
-            // SAFETY: reads 8 bytes.
-            let read =
-                unsafe { libc::read(self.counter.as_raw_fd(), count.as_mut_ptr().cast(), 8) };
-            if read < 0 {
-                let error = io::Error::last_os_error();
-                return Err(Refusal::expected(error.raw_os_error().unwrap_or(libc::EIO)));
-            }
-            if let Some(event) = lock(&self.events).pop_front() {
-                return Ok(event);
-            }
-        }
+    /// The descriptor, of which 8 bytes are read before an event is taken.
+    pub(super) fn fd(&self) -> c_int {
+        self.counter.as_raw_fd()
+    }
+
+    /// Takes the oldest event. Another thread may have removed it since the counter was read.
+    pub(super) fn take(&self) -> Option<Event> {
+        lock(&self.events).pop_front()
     }
 
     /// Removes the events of an id, and returns them.

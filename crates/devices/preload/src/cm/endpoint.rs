@@ -115,22 +115,37 @@ unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
-    call::number("rdma_get_request", || {
-        // SAFETY: the program passes a listening id and the address of a pointer.
-        unsafe {
+unsafe extern "C-unwind" fn rdma_get_request(
+    listen: *mut rdma_cm_id,
+    id: *mut *mut rdma_cm_id,
+) -> c_int {
+    let call = "rdma_get_request";
+    // SAFETY: the program passes a listening id.
+    let fd = call::number(call, || unsafe {
+        let listener = Shared::of(listen)?;
+        let state = lock(&listener.state);
+        if !state.is_sync {
+            return Err(Refusal::invalid(
+                "the id has an event channel, from which requests are taken",
+            ));
+        }
+        let fd = state.channel.fd();
+        drop(state);
+        drop_event(listen);
+        Ok(fd)
+    });
+    if fd < 0 {
+        return -1;
+    }
+    // SAFETY: the program passes a listening id, whose channel it does not change, and the address of a pointer. The closure
+    // has nothing to drop.
+    unsafe {
+        call::reading(call, fd, |_: [u8; 8]| {
             let listener = Shared::of(listen)?;
-            let channel = {
-                let state = lock(&listener.state);
-                if !state.is_sync {
-                    return Err(Refusal::invalid(
-                        "the id has an event channel, from which requests are taken",
-                    ));
-                }
-                state.channel.clone()
+            let channel = lock(&listener.state).channel.clone();
+            let Some(event) = channel.take() else {
+                return Ok(false);
             };
-            drop_event(listen);
-            let event = channel.take()?;
             if event.kind != Kind::ConnectRequest {
                 return Err(Refusal::invalid(format!(
                     "{:?} is not a request",
@@ -153,7 +168,7 @@ unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdm
                 return Err(refusal);
             }
             id.write(shared.c());
-        }
-        Ok(0)
-    })
+            Ok(true)
+        })
+    }
 }

@@ -15,7 +15,7 @@ use crate::object::lock;
 
 impl Channel {
     /// Takes the oldest event, in C's form. An accepted connection is established now, if the id has a queue pair.
-    pub(super) fn take_for_program(&self) -> Result<*mut rdma_cm_event, Refusal> {
+    fn take_for_program(&self) -> Option<*mut rdma_cm_event> {
         let mut event = self.take()?;
         if event.is_reply {
             (event.kind, event.status) = finish(&event.id);
@@ -25,7 +25,22 @@ impl Channel {
         {
             agent.with(|state, _| state.manager.taken(conn));
         }
-        Ok(event.hand_out())
+        Some(event.hand_out())
+    }
+
+    /// Takes the oldest event, in C's form. Waits for it, unless the program has set the descriptor to non-blocking.
+    fn wait_for_program(&self) -> Result<*mut rdma_cm_event, Refusal> {
+        loop {
+            let mut count = [0_u8; 8];
+            // SAFETY: reads 8 bytes.
+            if unsafe { libc::read(self.fd(), count.as_mut_ptr().cast(), 8) } < 0 {
+                let error = std::io::Error::last_os_error();
+                return Err(Refusal::expected(error.raw_os_error().unwrap_or(libc::EIO)));
+            }
+            if let Some(event) = self.take_for_program() {
+                return Ok(event);
+            }
+        }
     }
 }
 
@@ -42,7 +57,7 @@ impl Shared {
         let c = self.c();
         // SAFETY: the id is alive, and one thread at a time operates on it.
         unsafe { drop_event(c) };
-        let taken = channel.take_for_program()?;
+        let taken = channel.wait_for_program()?;
         // SAFETY: the channel made the event.
         let (kind, status) = unsafe {
             (*c).event = taken;
@@ -112,18 +127,25 @@ unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_get_cm_event(
+unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
-    call::number("rdma_get_cm_event", || {
-        if channel.is_null() || event.is_null() {
-            return Err(Refusal::invalid("the channel or the event is NULL"));
-        }
-        // SAFETY: the program passes a channel that it has created.
-        let taken = unsafe { Channel::of(channel) }.take_for_program()?;
-        // SAFETY: the program passes the address of a pointer.
-        unsafe { event.write(taken) };
-        Ok(0)
-    })
+    let call = "rdma_get_cm_event";
+    if channel.is_null() || event.is_null() {
+        return call::number(call, || {
+            Err(Refusal::invalid("the channel or the event is NULL"))
+        });
+    }
+    // SAFETY: the program passes a channel that it has created, and the address of a pointer. The closure has nothing to
+    // drop.
+    unsafe {
+        call::reading(call, (*channel).fd, |_: [u8; 8]| {
+            let Some(taken) = Channel::of(channel).take_for_program() else {
+                return Ok(false);
+            };
+            event.write(taken);
+            Ok(true)
+        })
+    }
 }

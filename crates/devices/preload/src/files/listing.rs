@@ -6,15 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{DIR, dirent64};
 
 use super::tree::{Entry, Follow, resolve};
 use super::{Next, resolved};
+use crate::fork::ForkLock;
 
 /// The entries of a stream, and the next one to return.
-struct Listing {
+pub(crate) struct Listing {
     entries: Vec<dirent64>,
     next: usize,
 }
@@ -29,19 +29,15 @@ impl Listing {
 }
 
 /// The open streams by address.
-static OPEN: Mutex<BTreeMap<usize, Listing>> = Mutex::new(BTreeMap::new());
+pub(crate) static OPEN: ForkLock<BTreeMap<usize, Listing>> = ForkLock::new(BTreeMap::new());
 /// Their number, so that other streams need no lock. It is stored before the program knows the stream.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-fn open_streams() -> MutexGuard<'static, BTreeMap<usize, Listing>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Does something with the listing of a stream; `None` if it has none.
 fn with<T>(stream: *mut DIR, what: impl FnOnce(&mut Listing) -> T) -> Option<T> {
     match COUNT.load(Ordering::Relaxed) {
         0 => None,
-        _ => open_streams().get_mut(&stream.addr()).map(what),
+        _ => OPEN.lock().get_mut(&stream.addr()).map(what),
     }
 }
 
@@ -86,7 +82,8 @@ fn open(path: &str, names: &BTreeSet<String>) -> *mut DIR {
         return std::ptr::null_mut();
     };
     for name in names {
-        let kind = match resolve(&format!("{path}/{name}"), Follow::No).entry {
+        let file = resolve(&format!("{path}/{name}"), Follow::No);
+        let kind = match file.and_then(|file| file.entry) {
             Some(Entry::Link(_)) => libc::DT_LNK,
             Some(Entry::Text(_)) => libc::DT_REG,
             Some(Entry::Device(_)) => libc::DT_CHR,
@@ -97,7 +94,7 @@ fn open(path: &str, names: &BTreeSet<String>) -> *mut DIR {
             entries.push(entry(&name, kind));
         }
     }
-    let mut open = open_streams();
+    let mut open = OPEN.lock();
     open.insert(stream.addr(), Listing { entries, next: 0 });
     COUNT.store(open.len(), Ordering::Relaxed);
     stream
@@ -124,7 +121,9 @@ unsafe fn open_ours(path: *const c_char) -> Option<*mut DIR> {
     // SAFETY: the caller's path.
     let resolved = unsafe { resolved(path, Follow::Yes) }?;
     match resolved.entry? {
-        Entry::Directory(names) if resolved.path != NOT_LISTED => Some(open(&resolved.path, names)),
+        Entry::Directory(names) if resolved.path() != NOT_LISTED => {
+            Some(open(resolved.path(), names))
+        }
         _ => None,
     }
 }
@@ -143,7 +142,7 @@ unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
 unsafe extern "C" fn closedir(stream: *mut DIR) -> c_int {
     static NEXT: Next = Next::new(c"closedir");
     if COUNT.load(Ordering::Relaxed) > 0 {
-        let mut open = open_streams();
+        let mut open = OPEN.lock();
         open.remove(&stream.addr());
         COUNT.store(open.len(), Ordering::Relaxed);
     }

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{AT_SYMLINK_NOFOLLOW, FILE, mode_t, stat as Status, statx as StatusX};
 
-use crate::call::{self, Refusal};
+use crate::call::{self, NotCancelled, Refusal};
 
 use tree::{Entry, Follow, Resolved, UVERBS, resolve};
 
@@ -93,7 +93,8 @@ impl From<&Entry> for StatusX {
     }
 }
 
-/// Returns where the path of a call leads; `None` if it is neither below `/sys` nor below `/dev/infiniband`.
+/// Returns where the path of a call leads; `None` if it is neither below `/sys` nor below `/dev/infiniband`. No memory is
+/// allocated for paths that are not ours: the call may be the allocator's, or in a signal handler.
 unsafe fn resolved(path: *const c_char, follow: Follow) -> Option<Resolved> {
     if path.is_null() {
         return None;
@@ -108,7 +109,7 @@ unsafe fn resolved(path: *const c_char, follow: Follow) -> Option<Resolved> {
     let error = errno();
     let found = catch_unwind(AssertUnwindSafe(|| resolve(path, follow)));
     set_errno(error);
-    found.ok()
+    found.ok().flatten()
 }
 
 /// Returns what is ours at the path of a call that has found no file. `errno` is as the call left it.
@@ -136,13 +137,14 @@ fn opened(text: &str, flags: c_int) -> c_int {
         0 => 0,
         _ => libc::MFD_CLOEXEC,
     };
-    let line = format!("{text}\n");
     // SAFETY: a name, and the bytes of the line.
     unsafe {
         let fd = libc::memfd_create(c"adverb-sysfs".as_ptr(), cloexec);
         if fd >= 0 {
-            // Memory takes it all at once.
-            libc::write(fd, line.as_ptr().cast(), line.len());
+            for part in [text, "\n"] {
+                // Memory takes it all at once.
+                libc::write(fd, part.as_ptr().cast(), part.len());
+            }
             libc::lseek(fd, 0, libc::SEEK_SET);
         }
         fd
@@ -252,14 +254,11 @@ unsafe fn real_path_instead(path: *const c_char, out: *mut c_char) -> *mut c_cha
         return failed;
     }
     // SAFETY: the caller's path.
-    let Some(Resolved {
-        path,
-        entry: Some(_),
-    }) = (unsafe { resolved(path, Follow::Yes) })
-    else {
+    let found = unsafe { resolved(path, Follow::Yes) };
+    let Some(found) = found.filter(|found| found.entry.is_some()) else {
         return failed;
     };
-    let path = CString::new(path).unwrap_or_default();
+    let path = CString::new(found.path()).unwrap_or_default();
     // SAFETY: the program passes NULL or `PATH_MAX` bytes, and our paths are shorter.
     unsafe {
         match out.is_null() {
@@ -317,13 +316,17 @@ macro_rules! on_failure {
         $name:ident($($argument:ident: $type:ty),*) -> $result:ty, or $instead:expr;
     )*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+        unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
             static NEXT: Next = Next::new(c_name!($name));
-            // SAFETY: the type of the function, and the program's arguments.
+            // SAFETY: the type of the function, and the program's arguments. It may be cancelled when nothing is to be dropped.
             unsafe {
-                let next: unsafe extern "C" fn($($type),*) -> $result = NEXT.get();
+                let next: unsafe extern "C-unwind" fn($($type),*) -> $result = NEXT.get();
                 let result = next($($argument),*);
-                if result.is_failure() { $instead } else { result }
+                if !result.is_failure() {
+                    return result;
+                }
+                let _kept = NotCancelled::begin();
+                $instead
             }
         }
     )*};

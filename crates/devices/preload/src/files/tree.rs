@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use adverb_softnic::interface_index;
 
+use super::listing::OPEN;
 use crate::device::{Device, devices, uverbs};
 use crate::port::{CAP_FLAGS, GIDS};
 
@@ -30,13 +31,23 @@ pub(super) enum Entry {
     Device(u32),
 }
 
-/// Where a path leads.
-#[derive(Debug, PartialEq, Eq)]
+/// How our paths begin, below directories that are the kernel's, too.
+const ROOTS: [&str; 3] = [
+    "/sys/class/infiniband",
+    "/sys/devices/platform/adverb.",
+    "/dev/infiniband",
+];
+
+/// Where a path leads: an absolute path without `.`, `..` and our symbolic links. It is not on the heap, because memory
+/// allocators and signal handlers look for files, too.
 pub(super) struct Resolved {
-    /// The absolute path without `.`, `..` and our symbolic links.
-    pub(super) path: String,
+    path: [u8; LONGEST],
+    length: usize,
     pub(super) entry: Option<&'static Entry>,
 }
+
+/// Maximum length of a path. Ours are shorter.
+const LONGEST: usize = 256;
 
 /// Whether a call follows a symbolic link at the end of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,35 +56,74 @@ pub(super) enum Follow {
     No,
 }
 
-/// Resolves an absolute path.
-pub(super) fn resolve(path: &str, follow: Follow) -> Resolved {
-    let mut at = String::new();
-    // What is still to resolve, the next component last.
-    let mut rest: Vec<&str> = path.rsplit('/').collect();
-    while let Some(component) = rest.pop() {
-        match component {
-            "" | "." => {}
-            ".." => at.truncate(at.rfind('/').unwrap_or(0)),
-            name => {
-                let follows = follow == Follow::Yes || !rest.is_empty();
-                let directory = at.len();
-                at.extend(["/", name]);
-                if follows && let Some(Entry::Link(target)) = tree().get(&at) {
-                    at.truncate(directory);
-                    rest.extend(target.rsplit('/'));
+/// Resolves an absolute path; `None` if it is too long to be ours.
+pub(super) fn resolve(path: &str, follow: Follow) -> Option<Resolved> {
+    let mut resolved = Resolved {
+        path: [0; LONGEST],
+        length: 0,
+        entry: None,
+    };
+    resolved.walk(path, follow)?;
+    let at = resolved.path();
+    // A look at the tree makes it, which allocates memory: foreign paths are recognized without.
+    let is_directory = ROOTS.iter().any(|root| root.starts_with(at));
+    if is_directory || is_below_root(at) {
+        resolved.entry = tree().get(at);
+    }
+    Some(resolved)
+}
+
+fn is_below_root(path: &str) -> bool {
+    ROOTS.iter().any(|root| path.starts_with(root))
+}
+
+impl Resolved {
+    pub(super) fn path(&self) -> &str {
+        std::str::from_utf8(&self.path[..self.length]).unwrap_or_default()
+    }
+
+    /// Goes on along `path`.
+    fn walk(&mut self, path: &str, follow: Follow) -> Option<()> {
+        let mut components = path.split('/').peekable();
+        while let Some(component) = components.next() {
+            match component {
+                "" | "." => {}
+                ".." => self.length = self.path().rfind('/').unwrap_or(0),
+                name => {
+                    let directory = self.length;
+                    self.push("/")?;
+                    self.push(name)?;
+                    let follows = follow == Follow::Yes || components.peek().is_some();
+                    if follows
+                        && is_below_root(self.path())
+                        && let Some(Entry::Link(target)) = tree().get(self.path())
+                    {
+                        self.length = directory;
+                        self.walk(target, Follow::Yes)?;
+                    }
                 }
             }
         }
+        Some(())
     }
-    Resolved {
-        entry: tree().get(&at),
-        path: at,
+
+    fn push(&mut self, text: &str) -> Option<()> {
+        let end = self.length + text.len();
+        let place = self.path.get_mut(self.length..end)?;
+        place.copy_from_slice(text.as_bytes());
+        self.length = end;
+        Some(())
     }
 }
 
 /// Returns the files and directories by path.
 fn tree() -> &'static BTreeMap<String, Entry> {
     static TREE: OnceLock<BTreeMap<String, Entry>> = OnceLock::new();
+    if let Some(tree) = TREE.get() {
+        return tree;
+    }
+    // Held during `fork`, so that no child inherits the tree while a thread that it does not have makes it.
+    let _lock = OPEN.lock();
     TREE.get_or_init(|| {
         let mut tree = BTreeMap::new();
         let abi_version = "/sys/class/infiniband_verbs/abi_version";
@@ -215,7 +265,7 @@ mod tests {
 
     #[test]
     fn our_devices_have_the_files_that_programs_look_for() {
-        let text = |path: &str| match resolve(path, Follow::Yes).entry {
+        let text = |path: &str| match resolve(path, Follow::Yes).unwrap().entry {
             Some(Entry::Text(text)) => text.as_str(),
             other => panic!("{path}: {other:?}"),
         };
@@ -237,7 +287,7 @@ mod tests {
             "0x1"
         );
         let file = resolve("/dev/infiniband/uverbs_adverb0", Follow::Yes);
-        assert_eq!(file.entry, Some(&Entry::Device(192)));
+        assert_eq!(file.unwrap().entry, Some(&Entry::Device(192)));
         for foreign in [
             "/sys/class/infiniband/mlx5_0/node_type",
             "/sys/class/infiniband/adverb0/ports/1/gids/4",
@@ -245,14 +295,17 @@ mod tests {
             "/sys/class/infiniband_mad/abi_version",
             "/dev/infiniband/rdma_cm",
             "/sys/class/net",
+            "/sys/class/infiniband/../net",
         ] {
-            assert_eq!(resolve(foreign, Follow::Yes).entry, None, "{foreign}");
+            let resolved = resolve(foreign, Follow::Yes).unwrap();
+            assert_eq!(resolved.entry, None, "{foreign}");
         }
+        assert!(resolve(&"/sys".repeat(100), Follow::Yes).is_none());
     }
 
     #[test]
     fn links_lead_to_the_parent_device() {
-        let path = |path: &str, follow| resolve(path, follow).path;
+        let path = |path: &str, follow| resolve(path, follow).unwrap().path().to_owned();
         let parent = "/sys/devices/platform/adverb.0";
         for (from, to) in [
             (DEVICE, "/infiniband/adverb0"),
@@ -272,7 +325,7 @@ mod tests {
             "/sys/devices/platform/net"
         );
         assert_eq!(path("/../sys", Follow::Yes), "/sys");
-        let names = |path: &str| match resolve(path, Follow::Yes).entry {
+        let names = |path: &str| match resolve(path, Follow::Yes).unwrap().entry {
             Some(Entry::Directory(names)) => names.iter().cloned().collect::<Vec<_>>(),
             other => panic!("{path}: {other:?}"),
         };

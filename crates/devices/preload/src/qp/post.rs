@@ -259,7 +259,7 @@ pub(crate) unsafe extern "C" fn post_send(
     wr: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
-    call::status("ibv_post_send", || {
+    call::quick_status("ibv_post_send", || {
         // SAFETY: the program passes a queue pair and a chain of requests, which it does not change during the call.
         unsafe {
             let (pd, qp) = (pd_of(qp)?, Qp::of(qp));
@@ -269,7 +269,7 @@ pub(crate) unsafe extern "C" fn post_send(
                 bad,
                 |wr| qp.send_request(wr),
                 |batch| {
-                    explain::sends("ibv_post_send", &pd.soft, batch);
+                    explain::sends("ibv_post_send", &pd.soft, &qp.soft, batch);
                     let post = || qp.soft.post_send(batch);
                     match &counted {
                         None => post(),
@@ -287,7 +287,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    call::status("ibv_post_recv", || {
+    call::quick_status("ibv_post_recv", || {
         // SAFETY: as for `post_send`.
         unsafe {
             let (pd, qp) = (pd_of(qp)?, Qp::of(qp));
@@ -297,7 +297,8 @@ pub(crate) unsafe extern "C" fn post_recv(
                 bad,
                 |wr| recv_request(wr),
                 |batch| {
-                    explain::receives("ibv_post_recv", &pd.soft, batch);
+                    let max_sge = || qp.soft.caps().max_recv_sge;
+                    explain::receives("ibv_post_recv", &pd.soft, max_sge, batch);
                     counted.note(batch, qp.soft.post_recv(batch))
                 },
             )
@@ -311,7 +312,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    call::status("ibv_post_srq_recv", || {
+    call::quick_status("ibv_post_srq_recv", || {
         // SAFETY: as for `post_send`.
         unsafe {
             let (pd, srq) = (Pd::of((*srq).pd), Srq::of(srq));
@@ -321,7 +322,8 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
                 bad,
                 |wr| recv_request(wr),
                 |batch| {
-                    explain::receives("ibv_post_srq_recv", &pd.soft, batch);
+                    let max_sge = || srq.soft.query().map_or(0, |attr| attr.caps.max_sge);
+                    explain::receives("ibv_post_srq_recv", &pd.soft, max_sge, batch);
                     counted.note(batch, srq.soft.post_recv(batch))
                 },
             )

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::functions as c;
 use super::socket::{Phase, Socket, State};
 use super::table;
-use crate::call::Refusal;
+use crate::call::{Refusal, SLICE};
 use crate::cm::address;
 
 /// Timeout of address and route resolution, which take no time here.
@@ -49,16 +49,18 @@ impl Socket {
         Ok(())
     }
 
-    pub(super) fn accept(&self) -> Result<Arc<Socket>, Refusal> {
+    /// Takes a connection; `None` if there is none within [`SLICE`].
+    pub(super) fn accept(&self) -> Result<Option<Arc<Socket>>, Refusal> {
         if self.lock().phase != Phase::Listening {
             return Err(Refusal::invalid("the rsocket does not listen"));
         }
-        let child = self.wait(self.blocks(0), |state| match state.phase {
+        let mut accepted = |state: &mut State| match state.phase {
             Phase::Listening => state.next_accepted().map(Ok),
             _ => Some(Err(Refusal::expected(libc::EBADF))),
-        })??;
-        child.lock().listener = None;
-        Ok(child)
+        };
+        let child = self.wait_for(self.blocks(0), Some(SLICE), &mut accepted)?;
+        let child = child.transpose()?;
+        Ok(child.inspect(|child| child.lock().listener = None))
     }
 
     /// Whether another connection may wait to be accepted.

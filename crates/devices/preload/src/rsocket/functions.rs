@@ -15,10 +15,6 @@ pub(super) use crate::cm::verbs::{
 
 unsafe extern "C" {
     pub(super) fn rdma_create_event_channel() -> *mut rdma_event_channel;
-    pub(super) fn rdma_get_cm_event(
-        channel: *mut rdma_event_channel,
-        event: *mut *mut rdma_cm_event,
-    ) -> c_int;
     pub(super) fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int;
     pub(super) fn rdma_create_id(
         channel: *mut rdma_event_channel,
@@ -52,6 +48,13 @@ unsafe extern "C" {
         attr: *mut ibv_qp_init_attr,
     ) -> c_int;
     pub(super) fn rdma_destroy_qp(id: *mut rdma_cm_id);
+}
+
+unsafe extern "C-unwind" {
+    pub(super) fn rdma_get_cm_event(
+        channel: *mut rdma_event_channel,
+        event: *mut *mut rdma_cm_event,
+    ) -> c_int;
 }
 
 /// Returns the errno of a function that has failed, which has explained why.

@@ -143,16 +143,24 @@ extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn raccept(socket: c_int, addr: *mut sockaddr, addrlen: *mut socklen_t) -> c_int {
-    call::number("raccept", || {
-        let child = table::get(socket)?.accept()?;
+unsafe extern "C-unwind" fn raccept(
+    socket: c_int,
+    addr: *mut sockaddr,
+    addrlen: *mut socklen_t,
+) -> c_int {
+    let accept = || {
+        let Some(child) = table::get(socket)?.accept()? else {
+            return Ok(None);
+        };
         let fd = child.name().inspect_err(|_| child.close())?;
         if let Some(peer) = child.address(true).filter(|_| !addr.is_null()) {
             // SAFETY: the program passes room for an address, and its size.
             unsafe { put_address(peer, addr, addrlen) }?;
         }
-        Ok(fd)
-    })
+        Ok(Some(fd))
+    };
+    // SAFETY: the closure has nothing to drop.
+    unsafe { call::in_slices("raccept", accept) }
 }
 
 #[unsafe(no_mangle)]

@@ -14,7 +14,7 @@ use super::sizes::polling_time;
 use super::sleep::Sleeper;
 use super::socket::{Phase, Socket, State};
 use super::table;
-use crate::call::{self, Refusal};
+use crate::call::{self, Refusal, SLICE};
 
 const READABLE: c_short = POLLIN | POLLRDNORM;
 const WRITABLE: c_short = POLLOUT | POLLWRNORM;
@@ -177,7 +177,7 @@ impl<'a> Polled<'a> {
 }
 
 /// Returns a timeout for the kernel, rounded up.
-fn milliseconds(timeout: Option<Duration>) -> c_int {
+pub(super) fn milliseconds(timeout: Option<Duration>) -> c_int {
     timeout.map_or(-1, |timeout| {
         let rounded = timeout.as_nanos().div_ceil(1_000_000);
         rounded.try_into().unwrap_or(c_int::MAX)
@@ -185,16 +185,23 @@ fn milliseconds(timeout: Option<Duration>) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -> c_int {
-    call::number("rpoll", || {
+unsafe extern "C-unwind" fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -> c_int {
+    let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
+    let until = timeout.map(|timeout| Instant::now() + timeout);
+    let look = || {
         let fds = match nfds {
             0 => &mut [][..],
             // SAFETY: the program passes an array of `nfds` descriptors.
             _ => unsafe { std::slice::from_raw_parts_mut(fds, nfds as usize) },
         };
-        let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
-        Ok(Polled::new(fds)?.poll(timeout)? as c_int)
-    })
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let slice = left.map_or(SLICE, |left| left.min(SLICE));
+        let ready = Polled::new(fds)?.poll(Some(slice))?;
+        let is_over = ready > 0 || left.is_some_and(|left| left <= SLICE);
+        Ok(is_over.then_some(ready as c_int))
+    };
+    // SAFETY: the closure has nothing to drop.
+    unsafe { call::in_slices("rpoll", look) }
 }
 
 /// A set of `rselect`, with the events that put a descriptor into it.

@@ -6,12 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use adverb_abi::rdma_cm_id;
 
 use super::functions as c;
 use super::options::Options;
+use super::poll::milliseconds;
 use super::sizes::polling_time;
 use super::sleep::{Sleeper, Sleepers, event_counter};
 use super::stream::Stream;
@@ -164,8 +165,22 @@ impl Socket {
         blocks: bool,
         mut ready: impl FnMut(&mut State) -> Option<R>,
     ) -> Result<R, Refusal> {
-        if let Some(found) = self.look(&mut ready) {
-            return Ok(found);
+        loop {
+            if let Some(found) = self.wait_for(blocks, None, &mut ready)? {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// The same; `None` after sleeping for `limit`.
+    pub(super) fn wait_for<R>(
+        &self,
+        blocks: bool,
+        limit: Option<Duration>,
+        ready: &mut impl FnMut(&mut State) -> Option<R>,
+    ) -> Result<Option<R>, Refusal> {
+        if let Some(found) = self.look(ready) {
+            return Ok(Some(found));
         }
         if !blocks {
             return Err(Refusal::expected(libc::EAGAIN));
@@ -173,13 +188,13 @@ impl Socket {
         let began = Instant::now();
         while began.elapsed() < polling_time() {
             std::hint::spin_loop();
-            if let Some(found) = self.look(&mut ready) {
-                return Ok(found);
+            if let Some(found) = self.look(ready) {
+                return Ok(Some(found));
             }
         }
         let sleeper = Sleeper::current()?;
         self.sleepers.add(&sleeper);
-        let found = self.sleep(&sleeper, &mut ready);
+        let found = self.sleep(&sleeper, milliseconds(limit), ready);
         self.sleepers.remove(&sleeper);
         found
     }
@@ -187,12 +202,13 @@ impl Socket {
     fn sleep<R>(
         &self,
         sleeper: &Arc<Sleeper>,
+        timeout: c_int,
         ready: &mut impl FnMut(&mut State) -> Option<R>,
-    ) -> Result<R, Refusal> {
+    ) -> Result<Option<R>, Refusal> {
         loop {
             let armed = self.arm();
             if let Some(found) = self.look(ready) {
-                return Ok(found);
+                return Ok(Some(found));
             }
             let fds = [sleeper.fd(), armed.unwrap_or(-1)];
             let mut polled = fds.map(|fd| libc::pollfd {
@@ -201,14 +217,16 @@ impl Socket {
                 revents: 0,
             });
             // SAFETY: two descriptors.
-            if unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) } < 0 {
+            let count = unsafe { libc::poll(polled.as_mut_ptr(), 2, timeout) };
+            if count < 0 {
                 return Err(Refusal::expected(c::errno()));
             }
             if polled[0].revents != 0 {
                 sleeper.reset();
             }
             // The event of the channel is taken before the next sleep.
-            if let Some(found) = self.look(ready) {
+            let found = self.look(ready);
+            if found.is_some() || count == 0 {
                 return Ok(found);
             }
         }

@@ -48,6 +48,9 @@ const BY_ADDRESS: &str = "process_vm";
 
 /// Longest region whose pages are exchanged: copying takes some 0.6 s per GiB.
 const MAX_LENGTH: u64 = 1 << 30;
+/// Maximum number of files with shared pages. Each costs a descriptor, and makes each further exchange slower, which looks at
+/// all descriptors and mappings: 2000 took 11 s.
+const MAX_SHARED: usize = 256;
 /// Numbers of regions of program memory so far, by the way in which other processes reach them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegionCounts {
@@ -80,6 +83,9 @@ pub enum NotShared {
     /// Longer than the limit.
     #[error("it is longer than 1 GiB")]
     TooLong,
+    /// More than the limit.
+    #[error("the pages of 256 other regions are shared")]
+    TooMany,
     /// Other regions are on the same pages.
     #[error("other regions are on the same pages")]
     Overlaps,
@@ -279,6 +285,9 @@ impl State {
         }
         if range.end - range.start > MAX_LENGTH {
             return Err(NotShared::TooLong);
+        }
+        if self.shared.len() >= MAX_SHARED {
+            return Err(NotShared::TooMany);
         }
         if self.addressed.iter().any(|other| overlap(other, range)) {
             return Err(NotShared::Overlaps);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -342,8 +342,9 @@ impl Peer {
 
     /// Wakes the peer's engine.
     pub(crate) fn wake(&self) {
-        // If the FIFO is full, the engine has been woken already; if it is broken, the peer is dead.
-        let _ = (&self.wake).write(&[0]);
+        // If the FIFO is full, the engine has been woken already; if it is broken, the peer is dead. Unlike the C
+        // library's write, this is no cancellation point.
+        let _ = rustix::io::write(&self.wake, &[0]);
     }
 
     /// Writes a completion event to channel `channel` of the peer.
@@ -355,7 +356,9 @@ impl Peer {
                 new.insert(self.dir.open_fifo(self.slot, &format!("c{channel}"))?)
             }
         };
-        (&*fifo).write_all(&cq.to_ne_bytes())
+        // So few bytes are written at once, or not at all.
+        rustix::io::retry_on_intr(|| rustix::io::write(&*fifo, &cq.to_ne_bytes()))?;
+        Ok(())
     }
 
     /// Returns the region with this key and maps it at first use. `None` if there is no such region.

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
@@ -34,8 +34,9 @@ impl Wake {
 
     /// Wakes the engine.
     pub(crate) fn wake(&self) {
-        // If the FIFO is full, the engine has been woken already.
-        let _ = (&self.fifo).write(&[0]);
+        // If the FIFO is full, the engine has been woken already. Unlike the C library's write, this is no cancellation
+        // point.
+        let _ = rustix::io::write(&self.fifo, &[0]);
     }
 
     /// Makes the engine tick, if it does not yet.
