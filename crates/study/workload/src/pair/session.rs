@@ -297,8 +297,13 @@ impl<'s, S: Station> Session<'s, S> {
             (Length::Iters(n), None) => (WARM_UP.1, (n / WARM_UP_SHARE).max(1)),
             (Length::Duration(all), None) => {
                 let budget = (all / WARM_UP_SHARE).clamp(WARM_UP.0, WARM_UP.1);
-                // A TCP window grows from 10 segments, twofold in a round trip.
-                let round_trips = if self.spec.is_stream() { 8 } else { 2 };
+                let path = self.spec.params.path.impairment.unwrap_or_default();
+                // A TCP window grows from 10 segments, twofold in a round trip, until losses make it small again.
+                let round_trips = match (self.spec.is_stream(), path.loses()) {
+                    (false, _) => 2,
+                    (true, false) => 8,
+                    (true, true) => 20,
+                };
                 // A quarter is a long run.
                 let on_the_path = self.spec.round_trip_delay() * round_trips * 4;
                 (budget.max(on_the_path), u64::MAX)

@@ -20,9 +20,9 @@ const LEAST_ROUND_TRIPS: u64 = 20;
 /// chance.
 const LEAST_LOSSES: f64 = 10.0;
 /// Longest waits for a retransmission in all repetitions in virtual time, because few losses cost the most of it ...
-const WAITS: u64 = 12;
+const WAITS: u64 = 20;
 /// ... but not more packets than these.
-const MOST_PACKETS: u64 = 60_000;
+const MOST_PACKETS: u64 = 100_000;
 /// Length of a packet, for estimates.
 const PACKET: u64 = Bytes::kib(4).get();
 /// Maximum duration of a cell that is prolonged for these minimums.
