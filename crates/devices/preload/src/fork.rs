@@ -86,7 +86,7 @@ extern "C" fn release() {
 /// The loader calls it when this library is loaded. Handlers that are registered later run earlier: registering memory locks
 /// its own state, and then opens directories.
 extern "C" fn at_load() {
-    // SAFETY: the handlers are functions of this library. If there is no memory for them, forks hold no locks.
+    // SAFETY: the handlers are functions of this library. Without memory for them, forks hold no locks.
     unsafe { libc::pthread_atfork(Some(prepare), Some(release), Some(release)) };
 }
 

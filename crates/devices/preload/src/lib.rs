@@ -13,8 +13,8 @@
 //! attributes and completions, `names` has enumerations as text. The extended interface is in `qp_ex` (with `send_ops`
 //! and `batch`), `cq_ex`, `srq_ex`, `device_ex` and `domains`; `explain` is about errors that completions report;
 //! `files` answers for the files of the devices in sysfs and `/dev`; `loading` makes `dlopen("libibverbs.so.1")` open
-//! this library, on x86-64 with glibc. `fork` has the locks that are held during `fork`. `activity` counts what the program does; `unsupported` has the operations that
-//! the user-space NIC does not have. `real` passes calls for real devices on to the machine's libibverbs. `cm` has the
+//! this library, on x86-64 with glibc. `fork` has the locks that are held during `fork`. `activity` counts what the
+//! program does; `unsupported` has the operations that the user-space NIC does not have. `real` passes calls for real devices on to the machine's libibverbs. `cm` has the
 //! functions of librdmacm, `rsocket` the functions of rsockets.
 //!
 //! # Rules

@@ -297,7 +297,7 @@ unsafe extern "C" fn set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const
         let sges = slice(list, count.min(max))
             .iter()
             .map(|sge| (sge.addr, sge.length, sge.lkey));
-        // A longer list is refused, and may not exist: one more SGE stands for the rest.
+        // A longer list is refused, so one SGE too many is enough. The rest of it may not exist.
         let rest = (count > max).then_some((0, 0, 0));
         build(qp, |batch| batch.set_sges(sges.chain(rest)));
     }

@@ -145,7 +145,7 @@ impl ChannelInner {
     /// Writes an event of a completion that this process produced.
     pub(crate) fn raise(&self, cq: CqId) {
         // A FIFO holds 16384 events. If it is full, the channel is readable anyway.
-        // Unlike the C library's write, this is no cancellation point.
+        // A thread cannot be cancelled in it, unlike in the C library's write.
         let _ = rustix::io::write(&self.fifo, &cq.0.to_ne_bytes());
     }
 

@@ -221,7 +221,7 @@ impl Channel {
         unsafe { libc::write(self.counter.as_raw_fd(), one.as_ptr().cast(), 8) };
     }
 
-    /// The descriptor, of which 8 bytes are read before an event is taken.
+    /// The descriptor. Who takes an event first reads 8 bytes from it.
     pub(super) fn fd(&self) -> c_int {
         self.counter.as_raw_fd()
     }

@@ -342,8 +342,8 @@ impl Peer {
 
     /// Wakes the peer's engine.
     pub(crate) fn wake(&self) {
-        // If the FIFO is full, the engine has been woken already; if it is broken, the peer is dead. Unlike the C
-        // library's write, this is no cancellation point.
+        // If the FIFO is full, the engine has been woken already; if it is broken, the peer is dead. A thread cannot be
+        // cancelled in it, unlike in the C library's write.
         let _ = rustix::io::write(&self.wake, &[0]);
     }
 

@@ -34,8 +34,8 @@ impl Wake {
 
     /// Wakes the engine.
     pub(crate) fn wake(&self) {
-        // If the FIFO is full, the engine has been woken already. Unlike the C library's write, this is no cancellation
-        // point.
+        // If the FIFO is full, the engine has been woken already. A thread cannot be cancelled in it, unlike in the C
+        // library's write.
         let _ = rustix::io::write(&self.fifo, &[0]);
     }
 

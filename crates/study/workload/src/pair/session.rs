@@ -209,8 +209,7 @@ impl<'s, S: Station> Session<'s, S> {
             Length::Duration(all) => {
                 let longest = all.max(LONGEST_CELL) / u64::from(p.repetitions);
                 let affordable = least.min(iters_in(longest, mean));
-                let (wanted, most) = self.repetition_in(all);
-                iters_in(wanted, mean).min(most).max(affordable)
+                iters_in(self.spec.repetition(all), mean).max(affordable)
             }
         };
         for repetition in 1..=p.repetitions {
@@ -218,7 +217,8 @@ impl<'s, S: Station> Session<'s, S> {
             samples.push(match p.length {
                 Length::Iters(_) => self.run(part, Run::of(iters), Some(&mut sampler))?,
                 Length::Duration(all) => {
-                    self.repetition(part, (self.repetition_in(all), iters), &mut sampler)?
+                    let wanted = self.spec.repetition(all);
+                    self.repetition(part, (wanted, iters), &mut sampler)?
                 }
             });
         }
@@ -227,46 +227,45 @@ impl<'s, S: Station> Session<'s, S> {
         self.result(&samples, &sampler, &warm_up, iters)
     }
 
-    /// Measures a repetition of about the duration `wanted`, and `most` messages: a run of as many messages as the warm-up
-    /// predicts, and further runs if it ended too early.
+    /// Measures a repetition of about the duration `wanted`: a run of as many messages as the warm-up predicts,
+    /// and further runs if it ended too early, or for losses.
     fn repetition(
         &self,
         part: &mut dyn Part,
-        ((wanted, most), iters): ((Span, u64), u64),
+        (wanted, iters): (Span, u64),
         sampler: &mut Sampler,
     ) -> Result<RepetitionSample, Fault> {
-        let at_most = TOLERANCE.longest(wanted);
         let first = Run {
             iters,
-            at_most: Some(at_most),
+            at_most: Some(TOLERANCE.longest(wanted)),
             least: self.least().min(iters),
         };
         let mut all = self.run(part, first, Some(sampler))?;
+        let is_virtual = self.station.is_virtual();
+        let losses = is_virtual
+            .then(|| self.spec.prolonged_for_losses())
+            .flatten();
         for _ in 1..MOST_RUNS {
-            if TOLERANCE.is_enough(all.elapsed, wanted) || all.sent() >= most {
+            let (until, most) = match losses {
+                Some((waits, most)) if TOLERANCE.is_enough(all.elapsed, wanted) => (waits, most),
+                _ => (wanted, u64::MAX),
+            };
+            if TOLERANCE.is_enough(all.elapsed, until) || all.sent() >= most {
                 break;
             }
             let iters = iters_in(
-                wanted.saturating_sub(all.elapsed),
+                until.saturating_sub(all.elapsed),
                 all.elapsed / all.sent().max(1),
             );
             let next = Run {
                 iters: iters.min(most - all.sent()),
-                at_most: Some(at_most.saturating_sub(all.elapsed)),
+                at_most: Some(TOLERANCE.longest(until).saturating_sub(all.elapsed)),
                 least: 0,
             };
             let next = self.run(part, next, Some(sampler))?;
             all = all.and(next);
         }
         Ok(all)
-    }
-
-    /// Returns the duration of a repetition, and its maximum number of messages or rounds.
-    fn repetition_in(&self, all: Span) -> (Span, u64) {
-        match self.station.is_virtual() {
-            true => self.spec.repetition_in_virtual_time(all),
-            false => (self.spec.repetition(all), u64::MAX),
-        }
     }
 
     /// Returns the minimum number of messages or rounds of a repetition.

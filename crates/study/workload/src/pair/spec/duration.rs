@@ -19,7 +19,7 @@ const LEAST_ROUND_TRIPS: u64 = 20;
 /// Minimum packets that the path is expected to lose in all repetitions in virtual time: what losses cost is a matter of
 /// chance.
 const LEAST_LOSSES: f64 = 10.0;
-/// Longest waits for a retransmission in all repetitions in virtual time, because few losses cost the most of it ...
+/// Longest waits for a retransmission in all repetitions in virtual time, because a few losses cost most of the time ...
 const WAITS: u64 = 20;
 /// ... but not more packets than these.
 const MOST_PACKETS: u64 = 100_000;
@@ -48,7 +48,7 @@ impl CellSpec {
         self.least().max(self.share(packets.ceil() as u64))
     }
 
-    /// Returns the messages or rounds of a repetition that have so many packets in all repetitions.
+    /// Returns how many messages or rounds of each repetition have `packets` packets in all.
     fn share(&self, packets: u64) -> u64 {
         let each = self.packets() * self.program.messages_per_iter();
         packets.div_ceil(each * u64::from(self.params.repetitions))
@@ -71,18 +71,13 @@ impl CellSpec {
         wanted.max(self.round_trip_delay() * LEAST_ROUND_TRIPS)
     }
 
-    /// Returns the duration of a repetition in virtual time, and its maximum number of messages or rounds.
-    pub(crate) fn repetition_in_virtual_time(&self, all: Span) -> (Span, u64) {
-        let wanted = self.repetition(all);
+    /// Returns until when a repetition is prolonged in virtual time if packets are lost, or until how many messages or
+    /// rounds, whichever is first.
+    pub(crate) fn prolonged_for_losses(&self) -> Option<(Span, u64)> {
         let p = &self.params;
-        match p.path.longest_wait(p.traffic.transport == Transport::Tcp) {
-            None => (wanted, u64::MAX),
-            Some(wait) => {
-                let waits = wait * WAITS / u64::from(p.repetitions);
-                let most = self.share(MOST_PACKETS).max(self.least_in_virtual_time());
-                (wanted.max(waits), most)
-            }
-        }
+        let is_stream = p.traffic.transport == Transport::Tcp;
+        let waits = p.path.longest_wait(is_stream)? * WAITS / u64::from(p.repetitions);
+        Some((waits, self.share(MOST_PACKETS)))
     }
 
     /// Returns the messages or rounds of all repetitions, `least` or more in each, if each takes `message` and the path has
