@@ -67,8 +67,8 @@ fn run(
         (&args.on.out, Some(args.on.format)),
     )?;
     cells.retain(|spec| !sink.has(|r: &Record| r.cell == spec.id && recorder.is_of(r)));
-    if args.length.run_forever {
-        return forever(&cells[0], (&mut recorder, &interrupt), sink);
+    if let (true, [cell]) = (args.length.run_forever, &cells[..]) {
+        return forever(cell, (&mut recorder, &interrupt), sink);
     }
     let measured = recorder.in_order(&cells, &interrupt, |measured| {
         for (place, spec) in cells.iter().enumerate() {

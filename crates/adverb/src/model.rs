@@ -132,11 +132,12 @@ fn as_json(hardware: &Hardware) -> serde_json::Value {
 
 fn support(hardware: &Hardware) -> serde_json::Value {
     let support = hardware.support();
+    let known = |percent| (support.values > 0).then_some(percent);
     json!({
         "values": support.values,
         "fitted": support.fitted,
-        "typical_percent": support.typical_percent,
-        "worst_percent": support.worst_percent,
+        "typical_percent": known(support.typical_percent),
+        "worst_percent": known(support.worst_percent),
     })
 }
 

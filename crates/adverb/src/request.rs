@@ -272,7 +272,10 @@ pub(crate) fn shared_core(args: &PlaceArgs) -> Option<String> {
     let usable = usable_cores();
     let core = match (&args.cpu, &usable[..]) {
         _ if !args.peer.is_empty() || args.no_pin => None,
-        (Some(list), _) if list.0[0] == list.0[1] => Some(list.0[0]),
+        (Some(list), _) => match list.0[..] {
+            [one, other] if one == other => Some(one),
+            _ => None,
+        },
         (None, [only]) => Some(*only),
         _ => None,
     };

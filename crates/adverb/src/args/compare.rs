@@ -62,5 +62,7 @@ pub(crate) struct CompareArgs {
 
 fn percent(text: &str) -> Result<f64, String> {
     let percent = text.parse().ok().filter(|p| (0.0..100.0).contains(p));
-    percent.ok_or_else(|| format!("invalid percentage '{text}': expected a number from 0 to 100"))
+    percent.ok_or_else(|| {
+        format!("invalid percentage '{text}': expected a number from 0 to below 100")
+    })
 }

@@ -52,6 +52,6 @@ pub(crate) struct RunsArgs {
     pub(crate) duration: Option<Span>,
 
     /// Runs of the whole program: their spread gives the mean its interval
-    #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u32, _>(1..=1000))]
+    #[arg(long, value_name = "RUNS", default_value = "1", value_parser = count::<u32, _>(1..=1000))]
     pub(crate) repetitions: u32,
 }

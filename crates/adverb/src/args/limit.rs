@@ -34,8 +34,8 @@ impl LimitArgs {
         let p99 = match PairRecord::of(record) {
             Some(pair) => table::p99(&pair),
             None => {
-                let p99 = record.metric("latency_ns.p99");
-                let p99 = p99.or_else(|| record.metric("active.connection_ns.p99"));
+                let mut latencies = ["latency", "one_way", "active.connection"].into_iter();
+                let p99 = latencies.find_map(|what| record.metric(&format!("{what}_ns.p99")));
                 p99.map(Span::from_ns_f64)
             }
         };

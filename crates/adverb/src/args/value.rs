@@ -77,7 +77,7 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
     let rate = digits.parse::<f64>().ok().map(|rate| rate * scale);
     let rate = rate.filter(|rate| (1.0..=1e12).contains(rate));
     rate.ok_or_else(|| {
-        format!("invalid rate '{text}': expected a number per second, such as 5000, 100k or 2M")
+        format!("invalid rate '{text}': expected a number per second, 1 or more, such as 5000, 100k or 2M")
     })
 }
 

@@ -6,7 +6,6 @@ use adverb_launch::{DeviceChoice, Usage};
 use adverb_measure::JobCell;
 use adverb_patterns::{Connect, Job, Step};
 use adverb_results::{DeviceKind, Record, Transport};
-use adverb_units::Span;
 use adverb_verbs::{PageKind, PathOptions, RetryCount};
 use serde_json::json;
 
@@ -31,7 +30,7 @@ pub(crate) fn connect(points: &[ConnectArgs]) -> anyhow::Result<()> {
             out,
             ..args.on.clone()
         };
-        let setting = Setting::new(&on, 1, Span::ZERO);
+        let setting = Setting::new(&on, 1);
         let cells = points.iter().map(|point| cell(point, device));
         let points = measure_as(cells, &setting, |title| Life { title })?;
         measured.push(points.records);

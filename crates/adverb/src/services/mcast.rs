@@ -6,7 +6,7 @@ use adverb_launch::{DeviceChoice, Usage};
 use adverb_measure::JobCell;
 use adverb_patterns::{Job, Multicast};
 use adverb_results::{Record, Values};
-use adverb_units::{MessageRate, Span};
+use adverb_units::Span;
 use adverb_verbs::Gid;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -20,10 +20,7 @@ use crate::table::per_second;
 /// `adverb mcast`.
 pub(crate) fn mcast(points: &[McastArgs]) -> Result<()> {
     let args = &points[0];
-    let longest = points
-        .iter()
-        .filter_map(|args| Some(interval(args)? * args.messages));
-    let setting = Setting::new(&args.on, 1, longest.max().unwrap_or_default());
+    let setting = Setting::new(&args.on, 1);
     measure_as(points.iter().map(cell), &setting, |title| Rows { title }).map(drop)
 }
 
@@ -132,12 +129,10 @@ const ROLE: usize = 13;
 fn row(name: &str, metrics: &Values) -> Vec<Option<String>> {
     let number = |name: &str| metrics.get(name).and_then(Value::as_f64);
     let count = |name: &str| number(name).map(|count| count.to_string());
-    let rate = number("messages_per_s")
-        .and_then(|rate| MessageRate::over((rate * 1e3).round() as u64, Span::from_secs(1000)));
     vec![
         Some(format!("{name:<ROLE$}")),
         count("messages"),
-        rate.map(|rate| rate.to_string()),
+        number("messages_per_s").and_then(per_second),
         count("lost"),
         number("lost_percent").map(|share| format!("{share:.2} %")),
         count("away"),

@@ -33,7 +33,7 @@ pub(crate) use connect::connect;
 pub(crate) use loops::loops;
 pub(crate) use mcast::mcast;
 pub(crate) use rpc::{queue_pair, rpc, why_not};
-pub(crate) use start::{Setting, measure_as};
+pub(crate) use start::{NO_NOISE, Setting, measure_as};
 use start::{measure, schedule};
 pub(crate) use store::{serve_store, store};
 pub(crate) use sync::sync;

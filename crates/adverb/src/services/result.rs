@@ -3,11 +3,57 @@
 use adverb_results::{DeviceKind, Record};
 
 use crate::sink::Table;
+use crate::table::{ns, per_second, two_places};
+
+/// A column: its heading, the metric, and how that is shown.
+pub(super) struct Column(
+    pub(super) &'static str,
+    pub(super) &'static str,
+    pub(super) fn(f64) -> String,
+);
 
 /// Rows below the title of a program.
 pub(super) struct Rows {
     /// What all rows have in common.
     pub(super) title: String,
+    pub(super) columns: &'static [Column],
+    /// Width of the columns.
+    pub(super) width: usize,
+    pub(super) remark: fn(&Record) -> Option<String>,
+}
+
+impl Rows {
+    /// Rows of a program whose clients send requests.
+    pub(super) fn of_requests(title: String) -> Self {
+        Rows {
+            title,
+            columns: &REQUESTS,
+            width: 9,
+            remark: checked,
+        }
+    }
+}
+
+const REQUESTS: [Column; 11] = [
+    Column("requests", "requests", plain),
+    Column("rate", "requests_per_s", rate),
+    Column("least", "client_least_per_s", rate),
+    Column("most", "client_most_per_s", rate),
+    Column("batch", "batch_mean", two_places),
+    Column("mean", "latency_ns.mean", ns),
+    Column("sd", "latency_ns.sd", ns),
+    Column("p50", "latency_ns.p50", ns),
+    Column("p99", "latency_ns.p99", ns),
+    Column("p99.9", "latency_ns.p999", ns),
+    Column("max", "latency_ns.max", ns),
+];
+
+pub(super) fn plain(value: f64) -> String {
+    value.to_string()
+}
+
+pub(super) fn rate(value: f64) -> String {
+    per_second(value).unwrap_or_else(|| "-".to_owned())
 }
 
 /// Largest change of a steady rate between the halves of the measured time, in percent.
@@ -27,48 +73,34 @@ impl Table for Rows {
     }
 
     fn columns(&self, _: &Record) -> Vec<(&'static str, usize)> {
-        let names = [
-            "requests", "rate", "least", "most", "batch", "mean", "sd", "p50", "p99", "p99.9",
-            "max",
-        ];
-        names.map(|name| (name, 9)).to_vec()
+        let columns = self.columns.iter();
+        columns.map(|column| (column.0, self.width)).collect()
     }
 
     fn rows(&self, record: &Record) -> Vec<Vec<Option<String>>> {
-        let rate = |name| record.metric(name).and_then(crate::table::per_second);
-        let latency = |name: &str| {
-            let ns = record.metric(&format!("latency_ns.{name}"));
-            ns.map(crate::table::ns)
-        };
-        vec![vec![
-            record.metric("requests").map(|n| n.to_string()),
-            rate("requests_per_s"),
-            rate("client_least_per_s"),
-            rate("client_most_per_s"),
-            record.metric("batch_mean").map(crate::table::two_places),
-            latency("mean"),
-            latency("sd"),
-            latency("p50"),
-            latency("p99"),
-            latency("p999"),
-            latency("max"),
-        ]]
+        let cell = |Column(_, path, show): &Column| record.metric(path).map(show);
+        vec![self.columns.iter().map(cell).collect()]
     }
 
     fn remark(&self, record: &Record) -> Option<String> {
-        let parts = CHECKED.iter().filter_map(|(name, what)| {
-            let count = record.metric(&format!("checked.{name}"))?;
-            Some(format!("{count} {what}"))
-        });
-        let words = record.metric("words_checked").map(|count| {
-            let torn = record.metric("words_torn").unwrap_or(0.0);
-            format!("{count} words of 8 B, {torn} torn")
-        });
-        let parts: Vec<String> = parts.chain(words).collect();
-        let checked = (!parts.is_empty()).then(|| format!("Checked: {}.", parts.join("; ")));
-        let sentences: Vec<String> = checked.into_iter().chain(remark(record)).collect();
-        (!sentences.is_empty()).then(|| sentences.join(" "))
+        (self.remark)(record)
     }
+}
+
+/// What was checked, and what to know about the record.
+fn checked(record: &Record) -> Option<String> {
+    let parts = CHECKED.iter().filter_map(|(name, what)| {
+        let count = record.metric(&format!("checked.{name}"))?;
+        Some(format!("{count} {what}"))
+    });
+    let words = record.metric("words_checked").map(|count| {
+        let torn = record.metric("words_torn").unwrap_or(0.0);
+        format!("{count} words of 8 B, {torn} torn")
+    });
+    let parts: Vec<String> = parts.chain(words).collect();
+    let checked = (!parts.is_empty()).then(|| format!("Checked: {}.", parts.join("; ")));
+    let sentences: Vec<String> = checked.into_iter().chain(remark(record)).collect();
+    (!sentences.is_empty()).then(|| sentences.join(" "))
 }
 
 /// What to know about any record of these programs.

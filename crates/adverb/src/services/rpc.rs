@@ -35,11 +35,7 @@ pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
     let mut left_out = BTreeMap::new();
     let mut all = Vec::new();
     for on in &targets {
-        let setting = Setting {
-            on,
-            duration: schedule_on(args, &on.device).measured,
-            ..args.into()
-        };
+        let setting = Setting { on, ..args.into() };
         let port = DeviceInfo::query(&on.device.choice())?.port;
         let mut cells = Vec::new();
         for args in points {
@@ -206,7 +202,7 @@ fn cell(
         path: clients.on.path.options()?,
     };
     let (program, params) = echo.parameters(args.rate);
-    let job = Job::Echo(echo, schedule_on(clients, device));
+    let job = Job::Echo(echo, schedule_on(&clients.runs, device));
     Ok(JobCell::new(
         program,
         &params,

@@ -14,7 +14,7 @@ use adverb_workload::{Program, pattern::Schedule};
 use anyhow::Context as _;
 
 use super::result::Rows;
-use crate::args::{ClientArgs, DeviceArgs, Format, TargetArgs};
+use crate::args::{ClientArgs, DeviceArgs, Format, RunsArgs, TargetArgs};
 use crate::busy::LoadMonitor;
 use crate::hosts;
 use crate::progress::Measuring;
@@ -23,32 +23,27 @@ use crate::section::with_program;
 use crate::sink::{Sink, Table};
 use crate::terminal;
 
+/// Why a model refuses --repetitions.
+pub(crate) const NO_NOISE: &str = "--repetitions: virtual time has no noise, so a model repeats only what loses packets; leave it out";
+
 /// Timeout of a program in addition to the time that it measures.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Returns when members warm up and measure.
 pub(super) fn schedule(args: &ClientArgs) -> Schedule {
-    schedule_on(args, &args.on.device)
+    schedule_on(&args.runs, &args.on.device)
 }
 
-/// Returns the same on one of several devices.
-pub(super) fn schedule_on(args: &ClientArgs, device: &DeviceArgs) -> Schedule {
-    schedule_of(time_of(args.runs.duration, &device.choice()))
-}
-
-fn schedule_of(measured: Span) -> Schedule {
+/// Returns the same on one of several devices: as typed, or as usual there.
+pub(super) fn schedule_on(runs: &RunsArgs, device: &DeviceArgs) -> Schedule {
+    let measured = runs.duration.unwrap_or(match device.choice() {
+        DeviceChoice::Model(_) => Span::from_ms(1),
+        DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) | DeviceChoice::Tcp(_) => Span::from_secs(1),
+    });
     Schedule {
         warm_up: measured / 4,
         measured,
     }
-}
-
-/// Returns the time that a program measures on a device: as typed, or the usual one.
-pub(super) fn time_of(typed: Option<Span>, device: &DeviceChoice) -> Span {
-    typed.unwrap_or(match device {
-        DeviceChoice::Model(_) => Span::from_ms(1),
-        DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) | DeviceChoice::Tcp(_) => Span::from_secs(1),
-    })
 }
 
 /// Where and how often the points of a program run, and where their records go.
@@ -56,9 +51,7 @@ pub(crate) struct Setting<'a> {
     pub(crate) on: &'a TargetArgs,
     /// Runs of each point.
     pub(crate) repetitions: u32,
-    /// Measured time of a run, for programs that have one.
-    pub(crate) duration: Span,
-    /// Whether it was typed: a model keeps to it, also if that is too short for a steady state.
+    /// Whether their duration was typed: a model keeps to it, also if that is too short for a steady state.
     pub(crate) keeps_duration: bool,
     /// Whether bytes over PCIe are counted on this host.
     pub(crate) pcie_counters: bool,
@@ -71,12 +64,11 @@ pub(crate) struct Setting<'a> {
 }
 
 impl<'a> Setting<'a> {
-    /// Runs of `duration`, without a router.
-    pub(crate) fn new(on: &'a TargetArgs, repetitions: u32, duration: Span) -> Self {
+    /// Without a router.
+    pub(crate) fn new(on: &'a TargetArgs, repetitions: u32) -> Self {
         Setting {
             on,
             repetitions,
-            duration,
             keeps_duration: false,
             pcie_counters: false,
             prints: Some(on.format),
@@ -84,20 +76,14 @@ impl<'a> Setting<'a> {
             study: None,
         }
     }
-
-    /// Returns when members warm up and measure.
-    pub(super) fn schedule(&self) -> Schedule {
-        schedule_of(self.duration)
-    }
 }
 
 impl<'a> From<&'a ClientArgs> for Setting<'a> {
     fn from(args: &'a ClientArgs) -> Self {
-        let duration = time_of(args.runs.duration, &args.on.device.choice());
         Setting {
             keeps_duration: args.runs.duration.is_some(),
             pcie_counters: args.pcie_counters,
-            ..Setting::new(&args.on, args.runs.repetitions, duration)
+            ..Setting::new(&args.on, args.runs.repetitions)
         }
     }
 }
@@ -110,7 +96,7 @@ pub(super) fn measure(
     cells: impl Iterator<Item = anyhow::Result<JobCell>>,
     args: &ClientArgs,
 ) -> anyhow::Result<()> {
-    measure_as(cells, &args.into(), |title| Rows { title }).map(drop)
+    measure_as(cells, &args.into(), Rows::of_requests).map(drop)
 }
 
 /// The points of a program, measured.
@@ -154,7 +140,13 @@ pub(super) fn measure_each<T: Table>(
     let mut recorders = Vec::new();
     for (args, cells) in all {
         args.on.device.check()?;
-        check_places(&args.on.device.choice(), &args.on.place, Shape::Many)?;
+        let device = args.on.device.choice();
+        check_places(&device, &args.on.place, Shape::Many)?;
+        let is_model = matches!(device, DeviceChoice::Model(_));
+        let differs = |cell: &JobCell| cell.job.has_noise_on_a_model();
+        if is_model && args.repetitions > 1 && !cells.iter().any(differs) {
+            return Err(Usage(NO_NOISE.to_owned()).into());
+        }
         recorders.push(recorder(args, cells)?);
     }
     let points = all.iter().flat_map(|(_, cells)| *cells);
@@ -194,8 +186,9 @@ pub(super) fn measure_each<T: Table>(
                 let shown = Measuring::point(place, left.len(), &cell.id());
                 let runs = measured()?;
                 drop(shown);
+                let count = runs.len();
                 for record in merged(runs) {
-                    warn_if_short(&cell.job, &record, args);
+                    warn_if_short(&cell.job, (&record, count), args);
                     now.push(record.clone());
                     sink.take(record)?;
                 }
@@ -219,16 +212,16 @@ pub(super) fn measure_each<T: Table>(
     })
 }
 
-/// Warns if too few requests ended in the measured time.
-fn warn_if_short(job: &Job, record: &Record, args: &Setting<'_>) {
-    let of_run = |name| Some(record.metric(name)? / f64::from(args.repetitions));
+/// Warns if too few requests ended in the measured time of each of the runs.
+fn warn_if_short(job: &Job, (record, runs): (&Record, usize), args: &Setting<'_>) {
+    let of_run = |name| Some(record.metric(name)? / runs as f64);
     let (Some(requests), Some(elapsed)) = (of_run("requests"), of_run("elapsed_ns")) else {
         return;
     };
     if requests == 0.0 {
         // Without --duration a model has measured for longer than it began with.
         let within = match args.keeps_duration {
-            true => args.duration.to_string(),
+            true => job.asked().to_string(),
             false => "the measured time".to_owned(),
         };
         return terminal::warn(&format!(
@@ -259,7 +252,8 @@ fn recorder(args: &Setting<'_>, cells: &[JobCell]) -> anyhow::Result<JobRecorder
     if args.pcie_counters {
         check_pcie_counters(&device)?;
     }
-    let timeout = TIMEOUT + Duration::from(args.duration * 2);
+    let longest = cells.iter().map(|cell| cell.job.asked()).max();
+    let timeout = TIMEOUT + Duration::from(longest.unwrap_or_default() * 2);
     let check = |caps: &adverb_verbs::DeviceCaps| -> Result<(), Usage> {
         let mut all = cells.iter();
         all.try_for_each(|cell| Program::check(&cell.job, caps).map_err(Usage))
@@ -273,14 +267,14 @@ fn recorder(args: &Setting<'_>, cells: &[JobCell]) -> anyhow::Result<JobRecorder
     if let DeviceChoice::Model(preset) = &device {
         let hardware = Hardware::load(preset)?;
         check(&hardware.limits()?.caps)?;
+        cells
+            .iter()
+            .try_for_each(|cell| hardware.check(&cell.job))?;
         let info = DeviceInfo::of_model(&hardware)?;
         check_paths((&device, &info), &[])?;
         let backend = Backend::Model(Box::new(hardware));
         let recorder = JobRecorder::new(backend, info, timeout);
-        return Ok(match args.keeps_duration {
-            true => recorder.keeping_duration(),
-            false => recorder,
-        });
+        return Ok(recorder.keeping_duration(args.keeps_duration));
     }
     let launcher = hosts::launcher(args.on.device.all(), Vec::new(), &args.on.place)?;
     for cell in cells {
@@ -305,14 +299,9 @@ fn recorder(args: &Setting<'_>, cells: &[JobCell]) -> anyhow::Result<JobRecorder
         ));
     }
     let recorder = JobRecorder::new(Backend::Hosts(Box::new(launcher)), info, timeout);
-    let recorder = match is_within {
-        true => recorder.within_memory(),
-        false => recorder,
-    };
-    Ok(match args.pcie_counters {
-        true => recorder.counting_pcie(),
-        false => recorder,
-    })
+    Ok(recorder
+        .within_memory(is_within)
+        .counting_pcie(args.pcie_counters))
 }
 
 /// Refuses a program of UC or UD queue pairs on a device that has only RC.

@@ -11,7 +11,7 @@ use adverb_patterns::store::attach::ACCESS;
 use adverb_patterns::store::cache::Limits;
 use adverb_patterns::store::{MAX_VALUE, Store};
 use adverb_softnic::{SoftContext, SoftDevice};
-use adverb_units::{Bytes, Span};
+use adverb_units::Bytes;
 use adverb_verbs::{Context, Device, NumaPlacement};
 use adverb_workload::pattern::Timing;
 use anyhow::Context as _;
@@ -32,9 +32,9 @@ const MOST_RDMA: u32 = 1024;
 /// `adverb store`.
 pub(crate) fn store(points: &[StoreArgs]) -> anyhow::Result<()> {
     let load = &points[0].load;
-    let setting = Setting::new(&load.on, load.repetitions, Span::ZERO);
+    let setting = Setting::new(&load.on, load.repetitions);
     let cells = points.iter().map(|args| cell(&args.load));
-    measure_as(cells, &setting, |title| Rows { title }).map(drop)
+    measure_as(cells, &setting, Rows::of_requests).map(drop)
 }
 
 fn cell(args: &StoreLoadArgs) -> anyhow::Result<JobCell> {

@@ -6,14 +6,14 @@ use adverb_launch::{DeviceChoice, DeviceInfo, Usage};
 use adverb_measure::JobCell;
 use adverb_patterns::{Job, LocalUpdates, SharedWord};
 use adverb_results::{DeviceKind, Record, Word};
-use adverb_units::{MessageRate, Span};
 use adverb_verbs::AtomicCap;
 
 use super::check::check_duration;
-use super::start::{Setting, measure_as, time_of};
+use super::result::{Column, Rows, plain, rate};
+use super::start::{Setting, measure_as, schedule_on};
 use super::words::counted;
 use crate::args::{Format, SyncArgs};
-use crate::sink::Table;
+use crate::table::ns;
 use crate::terminal;
 
 /// `adverb sync`.
@@ -34,30 +34,51 @@ pub(crate) fn sync(points: &[SyncArgs]) -> anyhow::Result<()> {
     points
         .iter()
         .try_for_each(|args| check_duration(&args.runs))?;
-    let duration = time_of(args.runs.duration, &device);
     let setting = Setting {
         keeps_duration: args.runs.duration.is_some(),
-        ..Setting::new(&args.on, args.runs.repetitions, duration)
+        ..Setting::new(&args.on, args.runs.repetitions)
     };
-    let cells = points.iter().flat_map(|args| {
-        let ways: &[LocalUpdates] = match &args.local {
-            Some(one) => std::slice::from_ref(one),
-            None => &LocalUpdates::ALL,
-        };
-        ways.iter().map(|local| cell(args, *local, &setting))
-    });
-    let records = measure_as(cells, &setting, |title| Rows { title })?.records;
+    let cells = points
+        .iter()
+        .flat_map(|args| ways(args).iter().map(|local| cell(args, *local)));
+    let records = measure_as(cells, &setting, rows)?.records;
     if args.on.format == Format::Text && args.on.place.peer.is_empty() {
         let mut out = terminal::stdout();
-        for sentence in [Some(promise(&device, atomics)), advice(&records, atomics)] {
-            let Some(sentence) = sentence else { continue };
-            writeln!(out, "{}", terminal::wrapped(&sentence))?;
+        writeln!(out, "{}", terminal::wrapped(&promise(&device, atomics)))?;
+        let mut rest = &records[..];
+        for args in points {
+            let (own, others) = rest.split_at(ways(args).len());
+            rest = others;
+            let point = match points {
+                [_] => String::new(),
+                _ => format!("With {}: ", described(args)),
+            };
+            if let Some(found) = advice(own, atomics) {
+                writeln!(out, "{}", terminal::wrapped(&(point + &found)))?;
+            }
         }
     }
     Ok(())
 }
 
-fn cell(args: &SyncArgs, local: LocalUpdates, setting: &Setting<'_>) -> anyhow::Result<JobCell> {
+/// Returns the kinds of local updates that a point measures.
+fn ways(args: &SyncArgs) -> &[LocalUpdates] {
+    match &args.local {
+        Some(one) => std::slice::from_ref(one),
+        None => &LocalUpdates::ALL,
+    }
+}
+
+fn described(args: &SyncArgs) -> String {
+    format!(
+        "{} with {} outstanding, {} of the word's machine",
+        counted(args.clients, "client"),
+        args.outstanding,
+        counted(args.threads, "thread"),
+    )
+}
+
+fn cell(args: &SyncArgs, local: LocalUpdates) -> anyhow::Result<JobCell> {
     let program = SharedWord {
         local,
         threads: args.threads,
@@ -65,14 +86,9 @@ fn cell(args: &SyncArgs, local: LocalUpdates, setting: &Setting<'_>) -> anyhow::
         outstanding: args.outstanding,
         path: args.on.path.options()?,
     };
-    let title = format!(
-        "{} with {} outstanding, {} of the word's machine ({})",
-        counted(args.clients, "client"),
-        args.outstanding,
-        counted(args.threads, "thread"),
-        local.word(),
-    );
-    let job = Job::Pattern(program.pattern(), setting.schedule());
+    let title = format!("{} ({})", described(args), local.word());
+    let schedule = schedule_on(&args.runs, &args.on.device);
+    let job = Job::Pattern(program.pattern(), schedule);
     Ok(JobCell::new("sync", &program.parameters(), title, job))
 }
 
@@ -104,12 +120,9 @@ fn advice(records: &[Record], atomics: AtomicCap) -> Option<String> {
     let each = |local| of(local)?.metric("word.local.each_ns");
     let price = || {
         let (cpu, loopback) = (each(LocalUpdates::Cpu), each(LocalUpdates::Loopback)?);
-        let shown = crate::table::ns(loopback);
+        let shown = ns(loopback);
         Some(match cpu {
-            Some(cpu) => format!(
-                "{shown} by loopback instead of {} by the CPU",
-                crate::table::ns(cpu)
-            ),
+            Some(cpu) => format!("{shown} by loopback instead of {} by the CPU", ns(cpu)),
             None => format!("{shown} by loopback"),
         })
     };
@@ -134,34 +147,20 @@ fn advice(records: &[Record], atomics: AtomicCap) -> Option<String> {
 }
 
 /// A row for each kind of local updates.
-struct Rows {
-    title: String,
-}
-
-impl Table for Rows {
-    fn title(&self, record: &Record) -> String {
-        format!("{} on {}: {}", record.program, record.device, self.title)
-    }
-
-    fn columns(&self, _: &Record) -> Vec<(&'static str, usize)> {
-        let names = ["updates", "remote", "each", "local", "each", "lost"];
-        names.map(|name| (name, 10)).to_vec()
-    }
-
-    fn rows(&self, record: &Record) -> Vec<Vec<Option<String>>> {
-        let metric = |name: &str| record.metric(&format!("word.{name}"));
-        let rate = |name: &str| {
-            let rate = metric(name)?;
-            let rate = MessageRate::over((rate * 1e3).round() as u64, Span::from_secs(1000))?;
-            Some(rate.to_string())
-        };
-        vec![vec![
-            metric("updates").map(|count| count.to_string()),
-            rate("remote.updates_per_s"),
-            metric("remote.each_ns").map(crate::table::ns),
-            rate("local.updates_per_s"),
-            metric("local.each_ns").map(crate::table::ns),
-            metric("lost").map(|count| count.to_string()),
-        ]]
+fn rows(title: String) -> Rows {
+    Rows {
+        title,
+        columns: &COLUMNS,
+        width: 10,
+        remark: |_| None,
     }
 }
+
+const COLUMNS: [Column; 6] = [
+    Column("updates", "word.updates", plain),
+    Column("remote", "word.remote.updates_per_s", rate),
+    Column("each", "word.remote.each_ns", ns),
+    Column("local", "word.local.updates_per_s", rate),
+    Column("each", "word.local.each_ns", ns),
+    Column("lost", "word.lost", plain),
+];

@@ -9,10 +9,10 @@ use adverb_results::{Completion, Record, Word};
 use adverb_units::{Bytes, Span};
 use anyhow::Result;
 
+use super::result::{Column, Rows};
 use super::start::{Setting, measure_as};
 use super::words::counted;
 use crate::args::{FetchArgs, InterferenceArgs, OverlapArgs, RendezvousArgs, TargetArgs};
-use crate::sink::Table;
 use crate::table;
 
 /// The longest computation: a peer waits twice as long for its end.
@@ -41,11 +41,8 @@ pub(crate) fn overlap(points: &[OverlapArgs]) -> Result<()> {
         );
         Ok(cell_of(program, title))
     };
-    let longest = points
-        .iter()
-        .map(|args| args.compute * u64::from(args.iters));
     let cells = points.iter().map(cell);
-    run(cells, (&points[0].on, longest.max()), &OVERLAP)
+    run(cells, &points[0].on, &OVERLAP)
 }
 
 /// `adverb fetch`.
@@ -65,11 +62,8 @@ pub(crate) fn fetch(points: &[FetchArgs]) -> Result<()> {
         );
         Ok(cell_of(program, title))
     };
-    let longest = points
-        .iter()
-        .map(|args| args.response_delay * u64::from(args.iters));
     let cells = points.iter().map(cell);
-    run(cells, (&points[0].on, longest.max()), &FETCH)
+    run(cells, &points[0].on, &FETCH)
 }
 
 /// `adverb interference`.
@@ -117,11 +111,8 @@ pub(crate) fn interference(points: &[InterferenceArgs]) -> Result<()> {
         );
         Ok(cell_of(program, title))
     };
-    let longest = points
-        .iter()
-        .map(|args| args.compute * u64::from(args.iters) * 3);
     let cells = points.iter().map(cell);
-    run(cells, (&points[0].on, longest.max()), &INTERFERENCE)
+    run(cells, &points[0].on, &INTERFERENCE)
 }
 
 /// `adverb rendezvous`.
@@ -158,7 +149,7 @@ pub(crate) fn rendezvous(points: &[RendezvousArgs]) -> Result<()> {
         Ok(cell_of(program, title))
     };
     let cells = points.iter().map(cell);
-    run(cells, (&points[0].on, None), &RENDEZVOUS)
+    run(cells, &points[0].on, &RENDEZVOUS)
 }
 
 fn wan(
@@ -231,16 +222,18 @@ fn name(by: By, completion: Completion) -> String {
 
 fn run(
     cells: impl Iterator<Item = Result<JobCell>>,
-    (on, longest): (&TargetArgs, Option<Span>),
+    on: &TargetArgs,
     columns: &'static [Column],
 ) -> Result<()> {
-    let setting = Setting::new(on, 1, longest.unwrap_or_default());
-    let rows = |title| Rows { title, columns };
+    let setting = Setting::new(on, 1);
+    let rows = |title| Rows {
+        title,
+        columns,
+        width: 11,
+        remark: checked,
+    };
     measure_as(cells, &setting, rows).map(drop)
 }
-
-/// A column: its heading, the metric, and how that is shown.
-struct Column(&'static str, &'static str, fn(f64) -> String);
 
 const OVERLAP: [Column; 5] = [
     Column("total", "latency_ns.p50", table::ns),
@@ -273,34 +266,13 @@ const RENDEZVOUS: [Column; 5] = [
     Column("requests", "requests_per_transfer", table::two_places),
 ];
 
-/// Rows below the title of a program.
-struct Rows {
-    title: String,
-    columns: &'static [Column],
-}
-
-impl Table for Rows {
-    fn title(&self, record: &Record) -> String {
-        format!("{} on {}: {}", record.program, record.device, self.title)
-    }
-
-    fn columns(&self, _: &Record) -> Vec<(&'static str, usize)> {
-        let columns = self.columns.iter();
-        columns.map(|column| (column.0, 11)).collect()
-    }
-
-    fn rows(&self, record: &Record) -> Vec<Vec<Option<String>>> {
-        let cell = |Column(_, path, show): &Column| record.metric(path).map(show);
-        vec![self.columns.iter().map(cell).collect()]
-    }
-
-    fn remark(&self, record: &Record) -> Option<String> {
-        let bytes = record.metric("checked.bytes");
-        let messages = record.metric("checked.messages");
-        match (bytes, messages) {
-            (Some(bytes), _) => Some(format!("Checked: {bytes} bytes.")),
-            (_, Some(messages)) => Some(format!("Checked: every byte of {messages} messages.")),
-            _ => None,
-        }
+/// What the peers have checked.
+fn checked(record: &Record) -> Option<String> {
+    let bytes = record.metric("checked.bytes");
+    let messages = record.metric("checked.messages");
+    match (bytes, messages) {
+        (Some(bytes), _) => Some(format!("Checked: {bytes} bytes.")),
+        (_, Some(messages)) => Some(format!("Checked: every byte of {messages} messages.")),
+        _ => None,
     }
 }

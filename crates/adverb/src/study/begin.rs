@@ -11,6 +11,7 @@ use anyhow::bail;
 use super::planned::{StudyDevice, asked_figures};
 use crate::args::{DeviceArgs, PlaceArgs, StudyArgs, flags_of};
 use crate::request::{self, Shape};
+use crate::services::NO_NOISE;
 use crate::{hosts, terminal};
 
 /// A study whose device and places have been checked.
@@ -46,8 +47,7 @@ pub(super) fn begin(
     (folder, meta): (Option<Folder>, Meta),
 ) -> anyhow::Result<Begun> {
     if args.repetitions.is_some() && matches!(meta.device, DeviceChoice::Model(_)) {
-        let reason = "--repetitions: virtual time has no noise, so a model repeats only cells that lose packets; leave it out";
-        return Err(Usage(reason.to_owned()).into());
+        return Err(Usage(NO_NOISE.to_owned()).into());
     }
     let mut devices = std::iter::once(&meta.device).chain(&meta.other_devices);
     if let Some(device) = devices.find(|device| matches!(device, DeviceChoice::Tcp(_))) {
@@ -140,7 +140,8 @@ fn new_meta(args: &StudyArgs) -> Result<Meta, Usage> {
     );
     meta.path = args.path.options()?;
     meta.rates.clone_from(&args.rates);
-    meta.other_devices = args.device.other_devices().cloned().collect();
+    let devices = args.device.each().into_iter();
+    meta.other_devices = devices.skip(1).map(|device| device.choice()).collect();
     meta.label.clone_from(&args.label);
     Ok(meta)
 }

@@ -145,7 +145,7 @@ fn measure(
             router,
             study: Some(meta),
             prints: (args.format == Format::Text).then_some(Format::Text),
-            ..Setting::new(&on, args.repetitions.unwrap_or(1), Span::from_secs(10))
+            ..Setting::new(&on, args.repetitions.unwrap_or(1))
         };
         planned += cells.len();
         let cells = cells.into_iter().map(Ok);

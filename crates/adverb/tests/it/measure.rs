@@ -504,6 +504,9 @@ fn a_run_forever_ends_with_ctrl_c_and_one_record_of_all_it_measured() {
         repetitions >= 10 && repetitions.is_multiple_of(5),
         "{repetitions}"
     );
+    // The point is there.
+    let again = "blast --op write --run-forever --duration 100ms --out forever --resume";
+    place.run(again).ok();
 }
 
 #[test]
@@ -525,6 +528,8 @@ fn a_point_outside_the_limits_is_named_and_fails_the_command() {
     let place = Place::new();
     let run = |limits: &str| place.run(&format!("ping --op read --iters 50 {limits}"));
     run("--min-rate 1 --max-latency 10s").ok();
+    let one_way = "rendezvous --iters 2 --device model:cx3 --max-latency 10s";
+    place.run(one_way).ok();
     let missed = run("--min-rate 1000000M --max-latency 0.001us --json");
     assert_eq!(missed.code, Some(1));
     assert_eq!(missed.out.lines().count(), 1, "the record is there");

@@ -84,6 +84,21 @@ fn what_only_a_model_can_change_changes_its_rate() {
     assert!(rate("read --size 4K --link-mtu 4096") > rate("read --size 4K"));
 }
 
+#[test]
+fn a_path_mtu_beyond_the_buffers_of_a_preset_is_refused() {
+    let place = Place::new();
+    let preset = "extends = \"cx3\"\n[link]\n\
+                  buffer_bytes = { value = 2048, source = \"test\" }\n\
+                  mtu_bytes = { value = 2048, source = \"test\" }\n";
+    std::fs::write(place.path("small.toml"), preset).unwrap();
+    let line = "closed-loop --op read --preset small.toml --link-mtu 4096";
+    let refused = place.run(line).refused(1).to_owned();
+    assert!(
+        refused.contains("exceeds link.buffer_bytes = 2048"),
+        "{refused}"
+    );
+}
+
 /// The server's core takes turns with the load on its node, and the NIC's accesses cross to the other node.
 #[test]
 fn a_store_is_slower_under_load_on_its_node_and_records_where_it_is() {

@@ -249,7 +249,7 @@ fn invalid_options_are_refused_in_one_line() {
     assert_snapshot!(refused("sequencer --by tcp"), @"error: --by tcp: an RDMA device has no sockets; name --device tcp");
     assert_snapshot!(refused("sequencer --cores 3"), @"error: --cores 3 exceeds --clients 2: a client is served by one core");
     assert_snapshot!(refused("sequencer --by atomics --rate 5"), @"error: --rate is for --by rpc: here the server's CPU does nothing");
-    assert_snapshot!(refused("sequencer --rate soon"), @"error: --rate: invalid rate 'soon': expected a number per second, such as 5000, 100k or 2M");
+    assert_snapshot!(refused("sequencer --rate soon"), @"error: --rate: invalid rate 'soon': expected a number per second, 1 or more, such as 5000, 100k or 2M");
     assert_snapshot!(refused("sequencer --clients 0"), @"error: --clients: invalid count '0': expected a whole number from 1 to 4096");
     assert_snapshot!(refused("sequencer --clients 600"), @"error: 601 members exceed the maximum of 256 threads on one machine");
     assert_snapshot!(refused("sequencer --batch 33"), @"error: --batch 33: expected 1 to 32, the number of requests that a core takes at once");

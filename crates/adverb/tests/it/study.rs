@@ -182,7 +182,7 @@ fn a_study_of_one_repetition_gets_more_when_it_is_resumed() {
     place.run("study --resume --out s --repetitions 2").ok();
     assert_eq!(records(&dir).len(), 2 * planned.len());
     let model = place.run("study --device model:cx3 --repetitions 2 --out m");
-    assert_snapshot!(model.refused(2), @"error: --repetitions: virtual time has no noise, so a model repeats only cells that lose packets; leave it out");
+    assert_snapshot!(model.refused(2), @"error: --repetitions: virtual time has no noise, so a model repeats only what loses packets; leave it out");
     assert!(!place.path("m").exists());
 }
 

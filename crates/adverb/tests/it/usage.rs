@@ -139,6 +139,7 @@ fn counts_and_times() {
     assert_snapshot!(usage("ping --op send --warmup x"), @"error: --warmup: invalid count 'x': expected a whole number from 0");
     assert_snapshot!(usage("ping --op send --seed -1"), @"error: --seed: invalid count '-1': expected a whole number from 0");
     assert_snapshot!(usage("kv --repetitions 1001"), @"error: --repetitions: invalid count '1001': expected a whole number from 1 to 1000");
+    assert_snapshot!(usage("kv --repetitions 5 --device model:cx3"), @"error: --repetitions: virtual time has no noise, so a model repeats only what loses packets; leave it out");
     assert_snapshot!(usage("kv --clients 0"), @"error: --clients: invalid count '0': expected a whole number from 1 to 4096");
     assert_snapshot!(usage("ping --op send --duration 0s"), @"error: duration 0: at least 1 ns is needed to measure anything");
     assert_snapshot!(usage("ping --op send --duration 0"), @"error: duration 0: at least 1 ns is needed to measure anything");

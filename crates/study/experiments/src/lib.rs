@@ -205,6 +205,14 @@ impl FigureId {
         self.0
     }
 
+    /// Returns the name of the figure, also for one of its panels.
+    pub fn whole(self) -> &'static str {
+        match self.of_programs() {
+            Some(_) => self.0,
+            None => self.figure().spec.id,
+        }
+    }
+
     /// Returns the study of programs whose figure it is; `None` if it shows `ping` or `blast`.
     pub fn of_programs(self) -> Option<&'static ProgramStudy> {
         let has = |study: &&ProgramStudy| study.figures.iter().any(|spec| spec.id == self.0);

@@ -180,7 +180,7 @@ pub(crate) fn of_each_device(
 /// Returns the name of a device, and whether nothing is known about the noise of its records.
 pub(crate) fn with_caution(device: &str, records: &[&Record]) -> String {
     let is_measured = |record: &&Record| record.device.kind != DeviceKind::Model;
-    let is_single = |record: &&Record| record.repetitions("requests_per_s").len() < 2;
+    let is_single = |record: &&Record| record.repetition_count() < 2;
     match records.iter().any(is_measured) && records.iter().all(is_single) {
         true => format!("{device} (each cell measured once)"),
         false => device.to_owned(),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use adverb_hwmodel::params::Field;
-use adverb_hwmodel::{Cluster, Kind, Placement, Preset, Support, names};
+use adverb_hwmodel::{Cluster, Kind, Placement, Preset, PresetError, Support, names};
 use adverb_results::{DeviceKind, DeviceRef};
 use adverb_sim::{Budget, Seed};
 use adverb_units::{Bytes, Span};
@@ -17,7 +17,7 @@ use adverb_verbs::{
     AccessFlags, Context, CpuLoad, DeviceCaps, Level, LinkRate, NumaPlacement, PortCaps, PortNum,
     Station, Work,
 };
-use adverb_workload::Program;
+use adverb_workload::{HardwareChanges, Program};
 use anyhow::{Context as _, anyhow, bail};
 
 /// Seed of a model's random numbers.
@@ -26,6 +26,8 @@ const SEED: Seed = Seed(0);
 pub const SUPPORT: &str = "support";
 /// File name extension of presets.
 const EXTENSION: &str = ".toml";
+/// Parameters that the summary of a changed preset names.
+const MOST_NAMED: usize = 3;
 /// Size of the largest preset file.
 const MOST_BYTES: u64 = 1 << 20;
 
@@ -132,13 +134,34 @@ impl Hardware {
                 .is_none_or(|base| (field.get)(&base.params) != value)
         };
         let changed = preset.fields().filter(is_changed);
-        Ok(Hardware {
+        let mut hardware = Hardware {
             name: own_name(&preset, path),
             changed: changed
                 .map(|field| (field.path, (field.get)(&preset.params)))
                 .collect(),
             preset,
-        })
+        };
+        if let Some(base) = base.filter(|base| base.summary == hardware.preset.summary) {
+            hardware.preset.summary = hardware.as_changed(&base);
+        }
+        Ok(hardware)
+    }
+
+    /// Describes a preset without a summary of its own by its base: `cx3 with link.gbps = 100 (ConnectX-3, …)`.
+    fn as_changed(&self, base: &Preset) -> String {
+        let changed = self.changed.iter();
+        let mut changed: Vec<String> = changed.map(|(path, v)| format!("{path} = {v}")).collect();
+        match changed.len() {
+            0 => return format!("as {} ({})", base.name, base.summary),
+            1..=MOST_NAMED => {}
+            n => changed = vec![format!("{n} other parameters")],
+        }
+        format!(
+            "{} with {} ({})",
+            base.name,
+            changed.join(", "),
+            base.summary
+        )
     }
 
     /// The same hardware with a link of this rate; unchanged without one.
@@ -190,14 +213,8 @@ impl Hardware {
         let placements = (0..program.hosts()).map(|host| program.memory_node(host));
         let placements: Vec<_> = placements.map(Placement::cached_on).collect();
         let changes = program.hardware();
-        let mtu = changes.link_mtu.map(|mtu| mtu.bytes().get() as f64);
-        let switches = self.preset.params.link.switches;
-        let switches = switches.saturating_sub(changes.fewer_switches);
-        let mut values = vec![("link.switches", f64::from(switches))];
-        values.extend(changes.without_ddio.then_some(("memory.ddio_ways", 0.0)));
-        values.extend(mtu.map(|mtu| ("link.mtu_bytes", mtu)));
-        let preset = self.preset.clone().with(&values);
-        let preset = preset.expect("they are in the range of the parameters");
+        let preset = self.changed_by(&changes);
+        let preset = preset.expect("the program was checked for this hardware");
         let mut cluster = Cluster::seeded(&preset, &placements, SEED);
         if changes.one_context {
             cluster.share_contexts();
@@ -206,6 +223,24 @@ impl Hardware {
             cluster.poll_apart();
         }
         cluster
+    }
+
+    /// Checks that a program's changes of the hardware contradict no other parameter.
+    ///
+    /// # Errors
+    /// One does.
+    pub fn check(&self, program: &impl Program) -> Result<(), PresetError> {
+        self.changed_by(&program.hardware()).map(drop)
+    }
+
+    fn changed_by(&self, changes: &HardwareChanges) -> Result<Preset, PresetError> {
+        let mtu = changes.link_mtu.map(|mtu| mtu.bytes().get() as f64);
+        let switches = self.preset.params.link.switches;
+        let switches = switches.saturating_sub(changes.fewer_switches);
+        let mut values = vec![("link.switches", f64::from(switches))];
+        values.extend(changes.without_ddio.then_some(("memory.ddio_ways", 0.0)));
+        values.extend(mtu.map(|mtu| ("link.mtu_bytes", mtu)));
+        self.preset.clone().with(&values)
     }
 
     /// Whether it can be a device of `ping`, `blast` and `study`.
@@ -304,4 +339,27 @@ fn read_preset(path: &Path) -> io::Result<String> {
         )));
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was described as the preset that it extends.
+    #[test]
+    fn a_changed_preset_is_described_by_what_it_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fast.toml");
+        let described = |text: &str| {
+            fs::write(&path, text).unwrap();
+            Hardware::from_file(&path).unwrap().preset.summary
+        };
+        let base = Preset::built_in("cx3").unwrap().summary;
+        let changed = "extends = \"cx3\"\n[link]\ngbps = { value = 100, source = \"what if\" }\n";
+        let expected = format!("cx3 with link.gbps = 100 ({base})");
+        assert_eq!(described(changed), expected);
+        let own = format!("summary = \"mine\"\n{changed}");
+        assert_eq!(described(&own), "mine");
+        assert_eq!(described("extends = \"cx3\"\n"), format!("as cx3 ({base})"));
+    }
 }

@@ -10,7 +10,8 @@ pub fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
         // Some errors repeat their source in their own text, also before a remedy.
-        if line.ends_with(&cause) || line.contains(&format!("{cause};")) {
+        let is_in = |end| line.contains(&format!("{cause}{end}"));
+        if line.ends_with(&cause) || is_in(';') || is_in(':') {
             continue;
         }
         if !line.is_empty() {

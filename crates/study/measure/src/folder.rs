@@ -16,6 +16,7 @@ use adverb_results::{
 use adverb_verbs::{LinkRate, PathOptions};
 use anyhow::{Context, bail};
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 /// Name of the report.
@@ -170,10 +171,13 @@ impl Folder {
             format!("cannot make the folder {shown}: choose another one with --out")
         })?;
         let lock = File::open(path).with_context(|| format!("cannot open the folder {shown}"))?;
-        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            bail!(
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => bail!(
                 "another `adverb study` is writing {shown}: wait for it, or choose another --out"
-            );
+            ),
+            locked => locked.with_context(|| {
+                format!("cannot lock the folder {shown}: choose one on a local disk with --out")
+            })?,
         }
         Ok(Folder {
             path: path.to_owned(),
@@ -252,6 +256,8 @@ pub fn render(dir: &Path, ending: Ending) -> anyhow::Result<Rendered> {
     let not_run = study.as_ref().and_then(|meta| meta.not_run.as_ref());
     let unfilled = study.iter().flat_map(|meta| &meta.unfilled);
     let unfilled = unfilled.map(|figure| (figure.figure.clone(), figure.reason.clone()));
+    let only = study.iter().flat_map(|meta| &meta.only);
+    let only = only.map(|figure| figure.whole());
     warnings.extend(not_run.map(|not_run| format!("{}.", not_run.reason)));
     let meta = adverb_report::Meta {
         command: study.as_ref().map(Meta::command_line),
@@ -261,6 +267,7 @@ pub fn render(dir: &Path, ending: Ending) -> anyhow::Result<Rendered> {
         generated: Some(now_rfc3339()),
         warnings,
         folders: Vec::new(),
+        only: only.map(str::to_owned).collect(),
         unfilled: unfilled.collect(),
     };
     write(&records, &meta, &dir.join(REPORT_HTML))

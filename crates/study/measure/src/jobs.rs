@@ -1,6 +1,5 @@
 //! Runs programs with several members and makes their records.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use adverb_host::{PcieBytes, PcieCounters, now_rfc3339};
@@ -185,18 +184,18 @@ impl JobRecorder {
         }
     }
 
-    /// Records that connected queue pairs do not use the UDP port of the device.
+    /// Records that connected queue pairs do not use the UDP port of the device, if that `is_so`.
     #[must_use]
-    pub fn within_memory(mut self) -> Self {
-        self.info.site.device.extend([in_shared_memory()]);
+    pub fn within_memory(mut self, is_so: bool) -> Self {
+        self.info.site.device.extend(is_so.then(in_shared_memory));
         self
     }
 
     /// Counts the bytes over PCIe of this host, from the counters of its processor.
     #[must_use]
-    pub fn counting_pcie(self) -> Self {
+    pub fn counting_pcie(self, counts_pcie: bool) -> Self {
         JobRecorder {
-            counts_pcie: true,
+            counts_pcie,
             ..self
         }
     }
@@ -204,9 +203,9 @@ impl JobRecorder {
     /// Measures for as long as the jobs say. Without this, a closed loop on a model that is not yet in steady state then is
     /// measured again, for longer.
     #[must_use]
-    pub fn keeping_duration(self) -> Self {
+    pub fn keeping_duration(self, keeps_duration: bool) -> Self {
         JobRecorder {
-            keeps_duration: true,
+            keeps_duration,
             ..self
         }
     }
@@ -222,7 +221,7 @@ impl JobRecorder {
     }
 
     /// Runs points, each of them `repetitions` times: on real devices one after another, on a model ahead of `body` and on all
-    /// cores. Each call of the function that `body` gets returns the records of the next point's runs.
+    /// cores, where only points that lose packets are repeated. Each call of the function that `body` gets returns the records of the next point's runs.
     ///
     /// # Errors
     /// Errors of `body`. The function that it gets fails if the point failed or was interrupted.
@@ -237,7 +236,11 @@ impl JobRecorder {
             let work = |cell: &&JobCell, stop: &Stop| {
                 let is_over = || interrupt.raised() || stop.is_set();
                 let predict = |pass| self.predict(hardware, (cell, pass), &is_over);
-                passes.clone().map(predict).collect()
+                let passes = match cell.job.has_noise_on_a_model() {
+                    true => passes.clone(),
+                    false => 1..=1,
+                };
+                passes.map(predict).collect()
             };
             return in_order(cells, work, body);
         }
@@ -284,16 +287,16 @@ impl JobRecorder {
         is_over: &dyn Fn() -> bool,
     ) -> anyhow::Result<Record> {
         let started = now_rfc3339();
-        let mut job = Cow::Borrowed(&cell.job);
+        let mut job = cell.job.in_pass(pass);
         loop {
-            let run = hardware.run(&*job, VirtualLimits::default(), is_over);
+            let run = hardware.run(&job, VirtualLimits::default(), is_over);
             let run = run.ok_or(RunError::Interrupted).map_err(failed)?;
             let mut measured = Measured::of(&job, run)?;
             let requests = measured.outcome.metrics.get("requests");
             let requests = requests.and_then(Value::as_u64);
             let requests = requests.filter(|_| !self.keeps_duration);
             if let Some(longer) = requests.and_then(|requests| job.lengthened(requests)) {
-                job = Cow::Owned(longer);
+                job = longer;
                 continue;
             }
             let used = of_hardware(&measured.usage, measured.rate());

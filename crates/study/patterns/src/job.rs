@@ -162,44 +162,40 @@ impl Program for Job {
         role: RoleId,
         counter: &Counter,
     ) -> Result<JobReport, RoleError> {
-        let named = |error: PatternError| {
-            let name = self.roles().into_iter().nth(role.0 as usize);
-            error.of_role(&name.map_or_else(|| role.to_string(), |role| role.name))
-        };
-        match self {
-            Job::Pair(cell) => Ok(JobReport::Pair(cell.run(station, role, &())?.map(Box::new))),
-            Job::Pattern(pattern, schedule) => run(station, pattern, role, *schedule)
-                .map(JobReport::Member)
-                .map_err(named),
-            Job::Rpc(rpc, schedule) => run_rpc(station, rpc, role, counter, *schedule)
-                .map(JobReport::Service)
-                .map_err(named),
-            Job::Echo(echo, schedule) => run_echo(station, echo, role, counter, *schedule)
-                .map(JobReport::Service)
-                .map_err(named),
-            Job::OneSided(program, schedule) => run_onesided(station, program, role, *schedule)
-                .map(JobReport::Service)
-                .map_err(named),
-            Job::Connect(connect) => run_connect(station, connect, role)
-                .map(JobReport::Connect)
-                .map_err(named),
-            Job::Multicast(multicast) => run_multicast(station, multicast, role)
-                .map(JobReport::Multicast)
-                .map_err(named),
-            Job::Wan(wan) => run_wan(station, wan, role)
-                .map(JobReport::Wan)
-                .map_err(named),
-            Job::Store(store) => run_store(station, store, role)
-                .map(JobReport::Service)
-                .map_err(named),
-            Job::Nodes(nodes) => station
-                .memory_times(nodes.cpu_node, nodes.memory_node)
-                .map(JobReport::Nodes)
-                .map_err(|error| RoleError {
+        let ran = match self {
+            Job::Pair(cell) => {
+                return Ok(JobReport::Pair(cell.run(station, role, &())?.map(Box::new)));
+            }
+            Job::Nodes(nodes) => {
+                let times = station.memory_times(nodes.cpu_node, nodes.memory_node);
+                return times.map(JobReport::Nodes).map_err(|error| RoleError {
                     reason: error.0,
                     cause: Cause::Own,
-                }),
-        }
+                });
+            }
+            Job::Pattern(pattern, schedule) => {
+                run(station, pattern, role, *schedule).map(JobReport::Member)
+            }
+            Job::Rpc(rpc, schedule) => {
+                run_rpc(station, rpc, role, counter, *schedule).map(JobReport::Service)
+            }
+            Job::Echo(echo, schedule) => {
+                run_echo(station, echo, role, counter, *schedule).map(JobReport::Service)
+            }
+            Job::OneSided(program, schedule) => {
+                run_onesided(station, program, role, *schedule).map(JobReport::Service)
+            }
+            Job::Connect(connect) => run_connect(station, connect, role).map(JobReport::Connect),
+            Job::Multicast(multicast) => {
+                run_multicast(station, multicast, role).map(JobReport::Multicast)
+            }
+            Job::Wan(wan) => run_wan(station, wan, role).map(JobReport::Wan),
+            Job::Store(store) => run_store(station, store, role).map(JobReport::Service),
+        };
+        ran.map_err(|error: PatternError| {
+            let name = self.roles().into_iter().nth(role.0 as usize);
+            error.of_role(&name.map_or_else(|| role.to_string(), |role| role.name))
+        })
     }
 
     fn check(&self, caps: &DeviceCaps) -> Result<(), String> {

@@ -125,46 +125,27 @@ impl Job {
     /// # Errors
     /// A check failed: the program returned wrong results.
     pub fn outcome(&self, reports: &[JobReport]) -> Result<Outcome, OutcomeError> {
-        let services = reports.iter().filter_map(|report| match report {
-            JobReport::Service(tally) => Some(tally),
-            _ => None,
-        });
-        let members = reports.iter().filter_map(|report| match report {
-            JobReport::Member(tally) => Some(tally),
-            _ => None,
-        });
+        /// The reports of this kind.
+        macro_rules! tallies {
+            ($kind:ident) => {{
+                let of_kind = reports.iter().filter_map(|report| match report {
+                    JobReport::$kind(tally) => Some(tally),
+                    _ => None,
+                });
+                of_kind.collect::<Vec<_>>()
+            }};
+        }
         match self {
-            Job::Rpc(rpc, _) => served(rpc, &services.collect::<Vec<_>>()),
-            Job::Echo(echo, _) => echoed(echo, &services.collect::<Vec<_>>()),
-            Job::OneSided(program, _) => onesided(program, &services.collect::<Vec<_>>()),
-            Job::Store(store) => Ok(stored(store, &services.collect::<Vec<_>>())),
-            Job::Pattern(pattern, _) => pattern_outcome(pattern, &members.collect::<Vec<_>>()),
-            Job::Connect(connect) => {
-                let tallies = reports.iter().filter_map(|report| match report {
-                    JobReport::Connect(tally) => Some(tally),
-                    _ => None,
-                });
-                Ok(connected(connect, &tallies.collect::<Vec<_>>()))
-            }
-            Job::Multicast(multicast) => {
-                let tallies = reports.iter().filter_map(|report| match report {
-                    JobReport::Multicast(tally) => Some(tally),
-                    _ => None,
-                });
-                Ok(published(multicast, &tallies.collect::<Vec<_>>()))
-            }
-            Job::Wan(wan) => {
-                let tallies = reports.iter().filter_map(|report| match report {
-                    JobReport::Wan(tally) => Some(tally),
-                    _ => None,
-                });
-                Ok(wan.outcome(&tallies.collect::<Vec<_>>()))
-            }
+            Job::Rpc(rpc, _) => served(rpc, &tallies!(Service)),
+            Job::Echo(echo, _) => echoed(echo, &tallies!(Service)),
+            Job::OneSided(program, _) => onesided(program, &tallies!(Service)),
+            Job::Store(store) => Ok(stored(store, &tallies!(Service))),
+            Job::Pattern(pattern, _) => pattern_outcome(pattern, &tallies!(Member)),
+            Job::Connect(connect) => Ok(connected(connect, &tallies!(Connect))),
+            Job::Multicast(multicast) => Ok(published(multicast, &tallies!(Multicast))),
+            Job::Wan(wan) => Ok(wan.outcome(&tallies!(Wan))),
             Job::Nodes(_) => {
-                let times = reports.iter().find_map(|report| match report {
-                    JobReport::Nodes(times) => Some(times),
-                    _ => None,
-                });
+                let times = tallies!(Nodes).pop();
                 times.map(nodes::outcome).ok_or(OutcomeError::NoResult)
             }
             Job::Pair(_) => {

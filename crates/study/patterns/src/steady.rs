@@ -16,8 +16,12 @@ const ARRIVALS: u64 = 2048;
 const MOST_AT_ONCE: u64 = 32;
 /// The longest time that is measured instead of a shorter one.
 const LONGEST: Span = Span::from_secs(1);
-/// Longest waits for a retransmission in the measured time, if packets are lost.
-const WAITS: u64 = 4;
+/// Longest waits for a retransmission in the measured time, if packets are lost: because a few losses cost most of the time,
+/// and at least, however many requests end.
+const WAITS: u64 = 20;
+const LEAST_WAITS: u64 = 4;
+/// Requests after which only `LEAST_WAITS` are measured.
+const MOST_REQUESTS: u64 = 100_000;
 
 impl Job {
     /// Returns the number of requests that have to end in the measured time of a closed loop: the number outstanding then ends in
@@ -42,10 +46,16 @@ impl Job {
             _ => self.steady_requests(),
         };
         let enough = enough?;
-        let waits = self.longest_wait().unwrap_or_default() * WAITS;
+        let wait = self.longest_wait().unwrap_or_default();
         let mut longer = self.clone();
         let schedule = longer.schedule_mut()?;
-        let mut times = waits.as_ps().div_ceil(schedule.measured.as_ps().max(1));
+        let spans = |waits| {
+            (wait * waits)
+                .as_ps()
+                .div_ceil(schedule.measured.as_ps().max(1))
+        };
+        let affordable = MOST_REQUESTS / requests.max(1);
+        let mut times = spans(WAITS).min(affordable).max(spans(LEAST_WAITS));
         if requests < enough && schedule.measured < LONGEST {
             times = times.max((enough / requests.max(1) + 1).min(MOST_AT_ONCE));
         }
@@ -62,6 +72,37 @@ impl Job {
     /// Returns the time after which a lost packet is sent again at the latest; `None` if none is lost.
     pub fn longest_wait(&self) -> Option<Span> {
         self.path().longest_wait(self.is_stream())
+    }
+
+    /// Whether its runs on a model differ: which packets are lost is a matter of chance.
+    pub fn has_noise_on_a_model(&self) -> bool {
+        self.longest_wait().is_some()
+    }
+
+    /// Returns this job for one of several runs on a model, from 1 on: each of them loses other packets.
+    #[must_use]
+    pub fn in_pass(&self, pass: u32) -> Job {
+        let mut job = self.clone();
+        if let Some(faults) = &mut job.path_mut().impairment {
+            faults.seed = faults.seed.wrapping_add(u64::from(pass) - 1);
+        }
+        job
+    }
+
+    /// Returns how long its parameters ask it to take: to measure, to compute, or to send at a rate.
+    pub fn asked(&self) -> Span {
+        match self {
+            Job::Pattern(_, schedule)
+            | Job::Rpc(_, schedule)
+            | Job::Echo(_, schedule)
+            | Job::OneSided(_, schedule) => schedule.measured,
+            Job::Pair(cell) => cell.longest(),
+            Job::Wan(wan) => wan.asked(),
+            Job::Multicast(multicast) => {
+                multicast.interval.unwrap_or_default() * multicast.messages
+            }
+            Job::Connect(_) | Job::Store(_) | Job::Nodes(_) => Span::ZERO,
+        }
     }
 
     /// Returns the clients of a server, which send requests in a closed loop or at random times.

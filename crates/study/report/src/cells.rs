@@ -58,6 +58,8 @@ pub enum Quantity {
     CpuActivePerRound,
     /// A share of 1, or a multiple.
     Ratio,
+    /// A share of 1, in percent.
+    Share,
     /// A number of things.
     Count,
 }
@@ -82,7 +84,8 @@ impl Quantity {
             Quantity::Megabits => format::megabits(value),
             Quantity::CpuActive | Quantity::CpuPassive | Quantity::Loss => format::percent(value),
             Quantity::Ratio => format!("{value:.2}"),
-            Quantity::Count => format!("{value:.0}"),
+            Quantity::Share => format::percent(100.0 * value),
+            Quantity::Count => format!("{}", (value * 1e3).round() / 1e3),
         }
     }
 
@@ -108,6 +111,7 @@ impl Quantity {
             Quantity::CpuPassive => "CPU, passive side",
             Quantity::CpuActivePerRound => "CPU time per round, active side",
             Quantity::Ratio => "ratio",
+            Quantity::Share => "share",
             Quantity::Count => "number",
         }
     }
@@ -194,6 +198,7 @@ impl<'a> Cell<'a> {
             | Quantity::RegistrationTime
             | Quantity::Loss
             | Quantity::Ratio
+            | Quantity::Share
             | Quantity::Count => None,
             Quantity::RoundTrip => Some(2.0 * ns),
             Quantity::MessageRate => Some(1e9 / self.record.shown_ns(ns)),

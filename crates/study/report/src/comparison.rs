@@ -107,19 +107,21 @@ fn table(comparison: &Comparison) -> Markup {
             .unwrap_or(std::cmp::Ordering::Equal)
     });
     html! {
-        table {
-            thead { tr {
-                th { "cell" } th { "before" } th { "after" } th { "times as fast" } th { "" } th { "verdict" }
-            } }
-            tbody {
-                @for change in changes {
-                    @let (before, after) = means(change);
-                    tr {
-                        td class="cell" { (change.cell) }
-                        td { (before) } td { (after) }
-                        td { (with_interval(change)) }
-                        td { (bar(change)) }
-                        td { (verdict_word(change.verdict)) }
+        div class="scroll compared" tabindex="0" {
+            table {
+                thead { tr {
+                    th { "cell" } th { "before" } th { "after" } th { "times as fast" } th { "" } th { "verdict" }
+                } }
+                tbody {
+                    @for change in changes {
+                        @let (before, after) = means(change);
+                        tr {
+                            td class="cell" { @for part in change.cell.split_inclusive('/') { (part) wbr; } }
+                            td { (before) } td { (after) }
+                            td { (with_interval(change)) }
+                            td { (bar(change)) }
+                            td { (verdict_word(change.verdict)) }
+                        }
                     }
                 }
             }

@@ -71,12 +71,11 @@ pub fn percent(value: f64) -> String {
     }
 }
 
-/// `4.2×`.
+/// `4.20×`, `57.7×`: three significant digits; two of `0.74×`, and of `0.0074×`.
 pub fn factor(value: f64) -> String {
     match value {
-        v if v >= 99.5 => format!("{v:.0}×"),
-        v if v >= 9.95 => format!("{v:.1}×"),
-        v => format!("{v:.2}×"),
+        small if small > 0.0 && small < 0.0995 => format!("{small:.4}×"),
+        usual => format!("{}×", three_digits(usual)),
     }
 }
 
@@ -214,6 +213,8 @@ mod tests {
         assert_eq!(throughput(9.8e9), "9.80 GB/s");
         assert_eq!([2.5, 25_600.4].map(megabits), ["2.50 Mb/s", "25600 Mb/s"]);
         assert_eq!(rate(2.5e6), "2.50 M/s");
+        let factors = [23.58, 57.7, 0.74, 0.0074].map(factor);
+        assert_eq!(factors, ["23.6×", "57.7×", "0.74×", "0.0074×"]);
         assert_eq!(
             [1, 64, 4096, 1 << 20].map(size_tick),
             ["1", "64", "4K", "1M"]

@@ -78,6 +78,8 @@ pub struct Meta {
     pub warnings: Vec<String>,
     /// The studies whose records these are, where they are several: their folders.
     pub folders: Vec<String>,
+    /// Figures that were asked for, by id; all if empty. Others may have some of their cells.
+    pub only: Vec<String>,
     /// Figures that the device cannot fill, by id, and why.
     pub unfilled: Vec<(String, String)>,
 }
@@ -212,7 +214,9 @@ impl<'a> Report<'a> {
 
     /// Returns the figures of a chapter as far as these records show them.
     fn figures(&self, chapter: &Chapter) -> Vec<figure::Figure> {
-        let specs = chapter.figures.iter();
+        let only = &self.meta.only;
+        let is_asked = |spec: &&&FigureSpec| only.is_empty() || only.iter().any(|id| id == spec.id);
+        let specs = chapter.figures.iter().filter(is_asked);
         specs
             .map(|spec| figure::Figure::build(spec, &self.records, self.published, self.others))
             .collect()

@@ -182,11 +182,7 @@ impl<'a> Sweep<'a> {
             title: format!("{} over {x}", self.name(metric)),
             body: Body::Lines(Lines {
                 metric: None,
-                x: if x == "size_bytes" {
-                    X::Size
-                } else {
-                    X::Parameter
-                },
+                x: axis(x),
                 x_name: Some(x.clone()),
                 y: metric.quantity,
                 series: self.series(x, metric),
@@ -201,8 +197,10 @@ impl<'a> Sweep<'a> {
             let Some(point) = self.point(x, record, metric) else {
                 continue;
             };
-            let others = self.swept.iter().filter(|name| *name != x);
-            let name = words(record, others);
+            let name = words(
+                record,
+                self.swept.iter().filter(|name| !self.follows(name, x)),
+            );
             match all.iter_mut().find(|s| s.name == name) {
                 Some(series) => series.points.push(point),
                 None => all.push(Series {
@@ -218,6 +216,13 @@ impl<'a> Sweep<'a> {
             series.points.sort_by(|a, b| a.x.total_cmp(&b.x));
         }
         all
+    }
+
+    /// Returns whether a parameter has the value of `x` in all records, as a number of machines that is the number of
+    /// clients by default.
+    fn follows(&self, name: &str, x: &str) -> bool {
+        let mut all = self.records.iter().map(|r| &r.params);
+        all.all(|params| params.get(name) == params.get(x))
     }
 
     fn point(&self, x: &str, record: &Record, metric: &Shown) -> Option<Point> {
@@ -343,6 +348,18 @@ impl<'a> Sweep<'a> {
                 }
             }
         }
+    }
+}
+
+/// Returns the axis of a parameter by the unit at the end of its name.
+fn axis(name: &str) -> X {
+    let has_unit = |unit| name.ends_with(unit);
+    match () {
+        () if has_unit("_bytes") => X::Size,
+        () if has_unit("_ns") => X::Parameter(Quantity::Latency),
+        () if has_unit("_per_s") => X::Parameter(Quantity::RequestRate),
+        () if has_unit("_ratio") => X::Parameter(Quantity::Share),
+        () => X::Parameter(Quantity::Count),
     }
 }
 

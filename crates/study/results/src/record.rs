@@ -120,10 +120,19 @@ impl Record {
 
     /// Returns the values of a metric in each repetition; empty if repetitions do not have it.
     pub fn repetitions(&self, name: &str) -> Vec<f64> {
-        let all = self.metrics.as_ref().and_then(|m| m.get("repetitions"));
-        let all = all.and_then(Value::as_array).into_iter().flatten();
+        let all = self.each_repetition();
         all.filter_map(|repetition| repetition.get(name)?.as_f64())
             .collect()
+    }
+
+    /// Returns the number of repetitions.
+    pub fn repetition_count(&self) -> usize {
+        self.each_repetition().count()
+    }
+
+    fn each_repetition(&self) -> impl Iterator<Item = &Value> {
+        let all = self.metrics.as_ref().and_then(|m| m.get("repetitions"));
+        all.and_then(Value::as_array).into_iter().flatten()
     }
 
     /// Returns whether it is of a `ping` whose round is a single request ([`Program::is_round_trip`]).
@@ -220,6 +229,14 @@ impl PairRecord {
     pub fn link_layer(&self) -> Option<&str> {
         let details = &self.provenance.active.device;
         details.get("link layer").map(String::as_str)
+    }
+
+    /// Returns the adapter of the active side: vendor and part, or what a model represents; `None` if it was not recorded.
+    pub fn adapter(&self) -> Option<&str> {
+        let details = &self.provenance.active.device;
+        let modelled = || details.get("hardware")?.split(',').next();
+        let part = details.get("vendor and part").map(String::as_str);
+        part.or_else(modelled)
     }
 
     /// Converts a time of this record for display: records contain half of the round trip, except for rounds that

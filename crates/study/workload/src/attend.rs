@@ -49,6 +49,23 @@ pub trait Attend {
     }
 }
 
+/// Access to the other roles with another timeout.
+pub(crate) struct Within<'a, A>(pub(crate) &'a A, pub(crate) Span);
+
+impl<A: Attend> Attend for Within<'_, A> {
+    fn timeout(&self) -> Span {
+        self.1
+    }
+
+    fn look(&self, awaited: Awaited) -> Result<(), Fault> {
+        self.0.look(awaited)
+    }
+
+    fn failed(&self, wc: &WorkCompletion) -> Fault {
+        self.0.failed(wc)
+    }
+}
+
 /// Calls `wait` with short timeouts until it succeeds, the timeout ends, or another role has failed.
 ///
 /// # Errors

@@ -26,9 +26,13 @@ pub(super) static FIGURES: [&FigureSpec; 14] = [
 const SERVED_BY: (X, &str, &str) = (X::Count, "server_cores", "server cores");
 const LOAD: (X, &str, &str) = (X::Rate, "offered_per_s", "offered requests per second");
 const QUEUE_PAIRS: (X, &str, &str) = (X::Count, "qps", "queue pairs of the core at each port");
-const CLIENTS: (X, &str, &str) = (X::Parameter, "clients", "clients");
-const WORDS: (X, &str, &str) = (X::Parameter, "words", "words that atomics choose from");
-const PUTS: (X, &str, &str) = (X::Count, "put_ratio", "share of PUTs");
+const CLIENTS: (X, &str, &str) = (X::Parameter(Quantity::Count), "clients", "clients");
+const WORDS: (X, &str, &str) = (
+    X::Parameter(Quantity::Count),
+    "words",
+    "words that atomics choose from",
+);
+const PUTS: (X, &str, &str) = (X::Share, "put_ratio", "share of PUTs");
 const SIZE: (X, &str, &str) = (X::Count, "size_bytes", "payload (bytes)");
 const WINDOW: (X, &str, &str) = (X::Count, "outstanding", "READs outstanding of each core");
 const BARS: (X, &str, &str) = (X::Bars, "", "");
@@ -117,7 +121,7 @@ pub(super) const ANSWERS: FigureSpec = FigureSpec {
     id: "answers",
     name: "Ways to answer",
     title: "Requests of many clients to one core, answered by WRITE, by SEND, or by the NIC alone",
-    caption: "Requests and replies of 32 B. WRITE, WRITE: both sides poll memory. WRITE, SEND: as HERD. READ: the client \
+    caption: "Requests and replies of 32 B. WRITE answered by WRITE: both sides poll memory. WRITE answered by SEND: as HERD. READ: the client \
               fetches its reply, and the core takes no part. TCP: a connection of each client, which both sides \
               poll. A reply by UD needs one queue pair for all clients, the others one for each. A model and hardware can answer; on soft a queue pair costs what its memory costs.",
     plots: Plots::Records(
@@ -283,13 +287,13 @@ fn by_answer(record: &Record) -> String {
     format!("{what}, {how}")
 }
 
-/// `WRITE, SEND (UD)`.
+/// `WRITE answered by SEND (UD)`.
 pub(super) fn by_way(record: &Record) -> String {
     let transport = word(record, "transport").to_uppercase();
     let way = match word(record, "by") {
-        "send" => "SEND, SEND",
-        "write" => "WRITE, WRITE",
-        "write-send" => "WRITE, SEND",
+        "send" => "SEND answered by SEND",
+        "write" => "WRITE answered by WRITE",
+        "write-send" => "WRITE answered by SEND",
         "tcp" => return "TCP".to_owned(),
         _ => "READ",
     };

@@ -129,8 +129,8 @@ fn change(from: &Record, to: &Record) -> Option<(f64, String)> {
     let (from, to) = (rate(from)?, rate(to)?);
     let gain = to / from;
     let (from, to) = (format::rate(from), format::rate(to));
-    let places = if gain < 0.1 { 4 } else { 2 };
-    Some((gain, format!("from {from} to {to} ({gain:.places$}×)")))
+    let factor = format::factor(gain);
+    Some((gain, format!("from {from} to {to} ({factor})")))
 }
 
 /// Whether a guideline holds, in words.

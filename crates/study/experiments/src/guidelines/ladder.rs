@@ -91,7 +91,7 @@ fn rate(record: &Record) -> Option<f64> {
 /// `2.37×`, or a dash without a figure.
 fn gain(record: &Record, before: Option<&Record>) -> String {
     let gain = before.and_then(|before| Some(rate(record)? / rate(before)?));
-    gain.map_or_else(|| "–".to_owned(), |gain| format!("{gain:.2}×"))
+    gain.map_or_else(|| "–".to_owned(), format::factor)
 }
 
 /// The designs of each device, with what each gains and what limits it.

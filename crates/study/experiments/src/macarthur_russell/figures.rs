@@ -149,7 +149,7 @@ const PANELS_2: [PanelSpec; 3] = [
         "2c: time per message with and without inline, busy polling",
         SIZE_AND_TIME,
         |r| polling(r) && matches!(r.params.op, Opcode::Write | Opcode::WriteImm),
-        label::by_operation,
+        label::by_operation_and_completion,
     ),
 ];
 
@@ -269,8 +269,8 @@ const fn by_rate(
 const PANELS_7: [PanelSpec; 4] = [
     by_rate("7a: time per message", BUFFERS_AND_TIME, of_paper),
     by_rate("7b: throughput", BUFFERS_AND_THROUGHPUT, of_paper),
-    by_rate("7a, what-if: time per message", BUFFERS_AND_TIME, what_if),
-    by_rate("7b, what-if: throughput", BUFFERS_AND_THROUGHPUT, what_if),
+    by_rate("what-if 7a: time per message", BUFFERS_AND_TIME, what_if),
+    by_rate("what-if 7b: throughput", BUFFERS_AND_THROUGHPUT, what_if),
 ];
 
 /// Table I: a row for each speed.

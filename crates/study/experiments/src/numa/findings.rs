@@ -2,6 +2,7 @@
 
 use adverb_report::format;
 use adverb_results::Record;
+use adverb_units::three_digits;
 
 use super::figures::FIGURES;
 use crate::programs::{of_each_device, parameter, word};
@@ -101,8 +102,9 @@ fn inversion(records: &[&Record]) -> Option<String> {
     let workers = with.0;
     let of = |op| Some(rate(records, op, "other", with)? / rate(records, op, "nic", with)?);
     let (read, write) = (of("read")?, of("write")?);
+    let [read, write] = [read, write].map(three_digits);
     Some(format!(
-        "with {workers} workers on the same cache line, which write in 90 % of their accesses, memory on the other node is {read:.2} times as fast for READs and {write:.2} times for WRITEs.",
+        "with {workers} workers on the same cache line, which write in 90 % of their accesses, memory on the other node is {read} times as fast for READs and {write} times for WRITEs.",
     ))
 }
 

@@ -231,14 +231,11 @@ pub(super) const BEYOND: FigureSpec = FigureSpec {
     plots: Plots::Records(
         &[
             panel(
-                "no loss: over messages in flight",
-                (X::Buffers, "buffers", "messages of 64 KiB in flight"),
+                "no loss: over delay",
+                DELAY,
                 GOODPUT,
                 |record| loss(record) == 0.0,
-                |record| match is_tcp(record) {
-                    true => format!("TCP, {}", format::time(delay(record) as f64)),
-                    false => format!("RC, {}", format::time(delay(record) as f64)),
-                },
+                by_window,
             ),
             panel(
                 "path of 1 ms: over loss",

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use adverb_report::findings::EQUAL;
 use adverb_report::format;
 use adverb_results::Record;
+use adverb_units::three_digits;
 
 use super::FIGURES;
 use super::figures::{by, by_protocol, delay, is_tcp, loss, with_sleeping_readers};
@@ -136,7 +137,7 @@ fn stolen(records: &[&Record]) -> Option<String> {
         let with = way.replace(", ", " and a ");
         Some(match slowdown < EQUAL {
             true => format!("no longer with {with}"),
-            false => format!("{slowdown:.2} times as long with {with}"),
+            false => format!("{} times as long with {with}", three_digits(slowdown)),
         })
     };
     let all: Vec<String> = ["WRITE", "SEND", "TCP", &with_sleeping_readers("TCP")]

@@ -164,6 +164,7 @@ fn over(name: &str, link_layer: &str, delay: u64) -> Vec<PairRecord> {
     for record in &mut records {
         let details = &mut record.provenance.active.device;
         details.insert("link layer".to_owned(), link_layer.to_owned());
+        details.insert("hardware".to_owned(), format!("NIC A, {link_layer}"));
         let ns = record.metrics.as_ref().unwrap().one_way_ns.mean.unwrap() as u64 + delay;
         record.metrics = blast(sized(record.params.op, record.params.size_bytes.get()), ns).metrics;
     }
@@ -171,7 +172,7 @@ fn over(name: &str, link_layer: &str, delay: u64) -> Vec<PairRecord> {
 }
 
 #[test]
-fn an_infiniband_device_is_compared_with_the_only_roce_device_of_its_kind() {
+fn an_infiniband_device_is_compared_with_the_only_roce_device_of_its_adapter() {
     let (of, to) = (
         json!({ "link": "ethernet" }),
         json!({ "link": "infiniband" }),
@@ -206,8 +207,15 @@ fn an_infiniband_device_is_compared_with_the_only_roce_device_of_its_kind() {
             why("roce", Answer::CannotTell, there),
         ]
     );
-    let alone = why("ib", Answer::NotMeasured, "no record of a RoCE device");
+    let reason = "no record of a RoCE port of the same adapter (NIC A)";
+    let alone = why("ib", Answer::NotMeasured, reason);
     assert_eq!(answers(&infiniband), std::slice::from_ref(&alone));
+    let mut other = roce.clone();
+    for record in &mut other {
+        let details = &mut record.provenance.active.device;
+        details.insert("hardware".to_owned(), "NIC B".to_owned());
+    }
+    assert_eq!(answers(&[infiniband.clone(), other].concat())[0], alone);
     let real = on(DeviceKind::Verbs, "mlx5_0")
         .into_iter()
         .map(|mut record| {
@@ -471,6 +479,28 @@ fn connect(device: DeviceRef, params: Value, ns: f64) -> Record {
     record.metrics =
         serde_json::from_value(json!({ "active": { "setup_ns": { "p50": ns } } })).unwrap();
     record
+}
+
+/// Claims on records of other programs ignored their repetitions.
+#[test]
+fn a_claim_on_any_program_that_another_repetition_would_answer_otherwise_is_not_judged() {
+    let rate = json!({ "program": "rpc", "metric": "requests_per_s" });
+    let claim = json!({
+        "id": "c", "at": "Slide 1", "says": "So it is.",
+        "holds-if": { "records": { "of": rate, "is": { "least": 2.0 } } },
+    });
+    let ledger = json!({ "study": "s", "source": "S", "testbed": "cx", "claim": [claim] });
+    let ledger: Ledger = serde_json::from_value(ledger).unwrap();
+    let judged = |rates: [f64; 3]| {
+        let mut record = Record::from(&records()[0]);
+        record.program = "rpc".to_owned();
+        let repetitions = rates.map(|rate| json!({ "requests_per_s": rate }));
+        let metrics = json!({ "requests_per_s": 3.0, "repetitions": repetitions });
+        record.metrics = serde_json::from_value(metrics).unwrap();
+        assess(&ledger, &[], &[record])[0].judgements[0].answer
+    };
+    assert_eq!(judged([2.5, 3.0, 3.5]), Answer::Holds);
+    assert_eq!(judged([1.5, 3.0, 4.5]), Answer::CannotTell);
 }
 
 /// Claims were judged by records of `ping` and `blast` only.

@@ -1,10 +1,10 @@
 //! The report of a synthetic study: what it says, what it must never say, and that it is one file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{findings, html, of_figure, report};
 use adverb_report::{Finding, Meta, Report};
-use adverb_results::{Completion, DeviceKind, Metrics, Opcode, PairRecord, Signaling};
+use adverb_results::{Completion, DeviceKind, Metrics, Opcode, PairRecord, Record, Signaling};
 use adverb_units::Bytes;
 use proptest::prelude::*;
 
@@ -245,6 +245,63 @@ fn a_figure_that_the_device_cannot_fill_says_why() {
     assert!(left_out.contains("its cells are not among these records"));
 }
 
+/// A marker stood for several series of a figure.
+#[test]
+fn no_two_series_of_a_figure_look_alike() {
+    let page = html(&crate::common::study());
+    for legend in page.split("<div class=\"legend\"").skip(1) {
+        let (legend, _) = legend.split_once("</div>").unwrap();
+        let buttons = legend.split("data-series=\"").skip(1);
+        let named = buttons.filter_map(|button| button.split_once("\">"));
+        let named = named.filter_map(|(name, look)| Some((look.split_once("</svg>")?.0, name)));
+        let all: Vec<(&str, &str)> = named.collect();
+        let looks: BTreeMap<&str, &str> = all.iter().copied().collect();
+        assert!(all.len() > 1 && looks.len() == all.len(), "{all:?}");
+    }
+}
+
+/// The number of machines, which is the number of clients by default, split lines over clients into points.
+#[test]
+fn a_parameter_that_follows_the_axis_does_not_divide_a_sweep() {
+    let template = Record::from(&crate::common::study()[0]);
+    let record = |clients: u32| {
+        let mut record = Record {
+            figures: Vec::new(),
+            cell: format!("rpc/{clients}"),
+            program: "rpc".to_owned(),
+            ..template.clone()
+        };
+        let params = serde_json::json!({ "clients": clients, "machines": clients });
+        record.params = serde_json::from_value(params).unwrap();
+        let metrics = serde_json::json!({ "requests_per_s": 1e6 });
+        record.metrics = serde_json::from_value(metrics).unwrap();
+        record
+    };
+    let (records, meta) = ([1, 3, 10].map(record), Meta::default());
+    let page = Report::from_records(&[], &meta, []).with_sweeps(&records);
+    let page = page.html();
+    assert_eq!(page.matches("class=\"series\"").count(), 1);
+    assert!(
+        page.contains(">3</text>"),
+        "a tick at a value that is no power of two"
+    );
+}
+
+/// A report drew figures that had cells in common with the figures that were asked for.
+#[test]
+fn a_report_has_the_figures_that_were_asked_for() {
+    let records = crate::common::study();
+    let meta = Meta {
+        only: vec!["rank-rtt".to_owned()],
+        ..Meta::default()
+    };
+    let page = report(&records, &meta).html();
+    let drawn = page.split("<section class=\"figure\" id=\"").skip(1);
+    let drawn: Vec<_> = drawn.filter_map(|text| text.split('"').next()).collect();
+    assert_eq!(drawn, ["rank-rtt"]);
+    assert!(!page.contains("id=\"left-out\""));
+}
+
 #[test]
 fn a_series_that_lies_under_another_is_named() {
     let mut records = crate::common::study();
@@ -271,9 +328,11 @@ fn a_series_that_lies_under_another_is_named() {
         }
     }
     let noted = |page: &str| {
-        let notes = page.split("SEND, busy polling = WRITE_IMM, busy polling (");
-        let mut panels = notes.skip(1).filter_map(|rest| rest.split_once(')'));
-        panels.any(|(panels, _)| panels.contains("1b: one-way time"))
+        let (_, figure) = page.split_once("id=\"fig1\"").unwrap();
+        let (figure, _) = figure.split_once("</section>").unwrap();
+        let notes = figure.split("SEND = WRITE_IMM (").skip(1);
+        let mut panels = notes.filter_map(|rest| rest.split_once(')'));
+        panels.any(|(panels, _)| panels == "all panels" || panels.contains("1b"))
     };
     assert!(noted(&html(&records)));
     assert!(!noted(&html(&crate::common::study())));

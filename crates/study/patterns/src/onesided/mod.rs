@@ -17,14 +17,15 @@ use adverb_units::Bytes;
 use adverb_verbs::{AccessFlags, Context, PathOptions, QpType, RoleId, Station};
 use serde::{Deserialize, Serialize};
 
+use crate::rpc::RpcPart;
+use crate::rpc::seats::Seats;
 use crate::rpc::slots::{KEY, Slots};
 use crate::tally::ServiceTally;
 use adverb_workload::attend::Members;
-use adverb_workload::pattern::PatternError;
-use adverb_workload::pattern::Schedule;
 use adverb_workload::pattern::wiring::{Depths, Wiring};
-use adverb_workload::pattern::{Limits, Load, Opcode, Posting, Timing};
-use adverb_workload::pattern::{Part, Pattern};
+use adverb_workload::pattern::{
+    Limits, Load, Opcode, Part, Pattern, PatternError, Posting, Schedule, Timing,
+};
 use item_server::ItemServer;
 use layout::Layout;
 
@@ -121,9 +122,18 @@ impl OneSided {
         }
     }
 
+    /// Returns the assignment of members to parts and machines: a core of the server is an owner.
+    fn seats(&self) -> Seats {
+        Seats {
+            cores: self.owners(),
+            clients: self.clients.threads,
+            machines: self.clients.machines,
+        }
+    }
+
     /// Returns the number of members.
     pub fn members(&self) -> u32 {
-        self.owners() + self.clients.threads
+        self.seats().members()
     }
 
     /// Returns the operations that all clients together keep outstanding.
@@ -162,50 +172,31 @@ impl OneSided {
 
     /// Returns the owner that a client belongs to; `None` for an owner.
     pub fn owner(&self, role: RoleId) -> Option<RoleId> {
-        let client = role.0.checked_sub(self.owners())?;
-        Some(RoleId(client % self.owners()))
+        match self.seats().part(role) {
+            RpcPart::Core(_) => None,
+            RpcPart::Client(client) => Some(self.seats().core_of(client)),
+        }
     }
 
     /// Returns the members that a member communicates with, in addition to member 0.
     pub fn peers(&self, role: RoleId) -> Vec<RoleId> {
-        match self.owner(role) {
-            Some(owner) => vec![owner],
-            None => {
-                let clients = (self.owners()..self.members()).map(RoleId);
-                clients
-                    .filter(|client| self.owner(*client) == Some(role))
-                    .collect()
-            }
-        }
-    }
-
-    /// Returns the index of a client among the clients of its owner.
-    fn place(&self, role: RoleId) -> u32 {
-        (role.0 - self.owners()) / self.owners()
-    }
-
-    fn clients_of(&self, owner: RoleId) -> u32 {
-        let later = self.clients.threads.saturating_sub(owner.0);
-        later.div_ceil(self.owners())
+        self.seats().peers(role)
     }
 
     fn layout(&self) -> Layout {
-        let most = u64::from(self.clients_of(RoleId(0)));
+        let most = self.seats().clients_of(0).count() as u64;
         let questions = self.slots().map_or(0, |slots| most * slots.bytes());
         Layout::new(&self.remote, questions)
     }
 
     /// Returns the number of machines.
     pub fn machines(&self) -> u32 {
-        1 + self.clients.machines.min(self.clients.threads).max(1)
+        self.seats().machines()
     }
 
     /// Returns the machine of a member.
     pub fn machine(&self, role: RoleId) -> u32 {
-        match role.0.checked_sub(self.owners()) {
-            None => 0,
-            Some(client) => 1 + client % (self.machines() - 1),
-        }
+        self.seats().machine(role)
     }
 
     fn list(&self) -> u32 {
@@ -342,7 +333,7 @@ pub fn run_onesided<S: Station>(
         layout.fill(&wiring.mr)?;
     }
     let server = program.slots().map(|slots| {
-        let clients = program.clients_of(me) as usize;
+        let clients = program.peers(me).len();
         ItemServer::new(
             (&members, &wiring),
             &layout,

@@ -21,6 +21,8 @@ use super::{By, DONE, WanTally, streams};
 
 const SERVER: RoleId = RoleId(0);
 const GO: &[u8] = b"go";
+/// Queues and socket buffers are full: clients count from now on.
+const COUNT: &[u8] = b"count";
 const STOP: &[u8] = b"stop";
 /// The computation between two looks for messages.
 const SLICE: Span = Span::from_ms(1);
@@ -130,6 +132,7 @@ impl Interference {
         for _ in 0..WARM_UP {
             compute()?;
         }
+        tell(COUNT)?;
         let (begun, cpu) = (station.now(), station.cpu());
         for _ in 0..self.iters {
             tally.whole.record(compute()?);
@@ -181,10 +184,15 @@ impl Interference {
             true => 0,
             false => u64::from(me.0 - 1),
         };
-        let (begun, cpu) = (station.now(), station.cpu());
         let mut sent: u64 = 0;
-        // A look for the end is a system call.
-        while sent == 0 || members.receive_within(SERVER, Span::ZERO)?.is_none() {
+        let mut since = (sent, station.now(), station.cpu());
+        loop {
+            // A system call.
+            match members.receive_within(SERVER, Span::ZERO)? {
+                Some(word) if word == COUNT => since = (sent, station.now(), station.cpu()),
+                Some(_) => break,
+                None => {}
+            }
             for _ in 0..WINDOW {
                 match &mut outbox {
                     Outbox::Stream(stream) => send_all(members, stream, &content)?,
@@ -202,14 +210,20 @@ impl Interference {
                 sent += 1;
             }
         }
-        let mut tally = WanTally::default();
+        let (before, begun, cpu) = since;
+        let mut tally = WanTally {
+            messages: sent - before,
+            bytes: (sent - before) * u64::from(self.size),
+            elapsed: station.now() - begun,
+            cpu: station.cpu().since(cpu),
+            ..WanTally::default()
+        };
         if let Outbox::Verbs(end) = &mut outbox {
             end.drain_to(0)?;
             tally.traffic = end.traffic();
         }
-        (tally.elapsed, tally.cpu) = (station.now() - begun, station.cpu().since(cpu));
-        (tally.messages, tally.bytes) = (sent, sent * u64::from(self.size));
-        members.send(receiver, &tally.bytes.to_le_bytes())?;
+        let bytes = sent * u64::from(self.size);
+        members.send(receiver, &bytes.to_le_bytes())?;
         // The stream is closed after the receiver has taken everything.
         match members.receive(receiver)? == DONE {
             true => Ok(tally),

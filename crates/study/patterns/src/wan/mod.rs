@@ -162,6 +162,17 @@ impl Wan {
         u32::try_from(self.size.get()).unwrap_or(u32::MAX)
     }
 
+    /// Returns how long its computations take; a server with clients takes some longer.
+    pub(crate) fn asked(&self) -> Span {
+        let iters = u64::from(self.iters);
+        match self.task {
+            Task::Overlap { compute, .. } => compute * iters,
+            Task::Fetch { response_delay, .. } => response_delay * iters,
+            Task::Interference { compute, .. } => compute * iters * 3,
+            Task::Rendezvous { .. } => Span::ZERO,
+        }
+    }
+
     /// Returns how messages are sent, unless a protocol says it.
     fn by(&self) -> Option<By> {
         match self.task {

@@ -37,6 +37,7 @@ impl Wan {
             "one_way_ns": latency(&first.whole),
             "requests_per_transfer": per_transfer,
             "checked": { "bytes": bytes },
+            "repetitions": [{ "iters": self.iters, "one_way_ns": first.whole.mean_ns() }],
             "histogram": first.whole.to_histogram(1),
         })
     }
@@ -47,6 +48,7 @@ fn fetch(client: &WanTally) -> Value {
         "requests": client.whole.len(),
         "latency_ns": latency(&client.whole),
         "checked": { "messages": client.checked },
+        "repetitions": [{ "requests": client.whole.len(), "latency_ns": client.whole.mean_ns() }],
         "histogram": client.whole.to_histogram(1),
     })
 }
@@ -68,13 +70,15 @@ fn interference(server: &WanTally, tallies: &[&WanTally]) -> Value {
         let of = |client: &&WanTally| count(client) as f64 / client.elapsed.as_secs_f64();
         clients().map(of).filter(|rate| rate.is_finite()).sum()
     };
+    let slowdown = ratio(&server.whole, &server.computation);
     json!({
         "messages": messages,
         "messages_per_s": rate(|client| client.messages),
         "bytes_per_s": rate(|client| client.bytes),
         "loaded_computation_ns": latency(&server.whole),
         "computation_ns": latency(&server.computation),
-        "slowdown": ratio(&server.whole, &server.computation),
+        "slowdown": slowdown,
+        "repetitions": [{ "slowdown": slowdown }],
     })
 }
 

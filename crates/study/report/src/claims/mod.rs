@@ -473,7 +473,8 @@ fn of_cells(
     checks.map_err(|missing| (Answer::NotMeasured, missing))
 }
 
-/// Returns the cells of an InfiniBand device and of the only RoCE device of the same kind.
+/// Returns the cells of an InfiniBand device and of the only RoCE device of the same kind that is the same adapter: other
+/// adapters differ in more than their links.
 ///
 /// # Errors
 /// The answer without such a pair, and the reason.
@@ -494,10 +495,19 @@ fn with_roce<'a>(
             return Err((Answer::NotMeasured, reason.to_owned()));
         }
     }
-    let roce =
-        all.filter(|r| r.device.kind == record.device.kind && Link::of(r) == Some(Link::Ethernet));
+    let Some(adapter) = record.adapter() else {
+        let reason = "the records do not name the adapter";
+        return Err((Answer::NotMeasured, reason.to_owned()));
+    };
+    let roce = all.filter(|r| {
+        let is_alike = r.device.kind == record.device.kind && r.adapter() == Some(adapter);
+        is_alike && Link::of(r) == Some(Link::Ethernet)
+    });
     match &roce.devices()[..] {
-        [] => Err((Answer::NotMeasured, "no record of a RoCE device".to_owned())),
+        [] => {
+            let reason = format!("no record of a RoCE port of the same adapter ({adapter})");
+            Err((Answer::NotMeasured, reason))
+        }
         [_] => Ok(own.and(&roce)),
         several => {
             let names: Vec<String> = several.iter().map(ToString::to_string).collect();

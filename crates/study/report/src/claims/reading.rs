@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use adverb_results::stats::Spread;
 use adverb_results::{DeviceKind, DeviceRef, Record, Values, word};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -79,14 +80,30 @@ impl Metric {
         Some(meant.iter().sum::<f64>() / meant.len() as f64)
     }
 
+    /// Returns the metric in a record, and its range over the repetitions if they have it.
+    fn measured(&self, record: &Record) -> Option<Spread> {
+        let value = self.value(record)?;
+        let name = self.metric.strip_suffix(".mean").unwrap_or(&self.metric);
+        let mut all = match self.requesters {
+            None => record.repetitions(name),
+            Some(_) => Vec::new(),
+        };
+        all.push(value);
+        let range = Spread::of(&all)?;
+        Some(Spread {
+            median: value,
+            ..range
+        })
+    }
+
     /// Returns the metric in the records of a device. Where a parameter names TCP, which the device does not have, the
     /// records of `tcp` count.
-    fn values(&self, device: &DeviceRef, records: &[Record]) -> Result<Vec<f64>, String> {
-        let of = |is_meant: &dyn Fn(&DeviceRef) -> bool| -> Vec<f64> {
-            let taken = |alternative: usize| -> Vec<f64> {
+    fn values(&self, device: &DeviceRef, records: &[Record]) -> Result<Vec<Spread>, String> {
+        let of = |is_meant: &dyn Fn(&DeviceRef) -> bool| -> Vec<Spread> {
+            let taken = |alternative: usize| -> Vec<Spread> {
                 let meant = records.iter().filter(|record| is_meant(&record.device));
                 let taken = meant.filter(|record| self.takes(record, alternative));
-                taken.filter_map(|record| self.value(record)).collect()
+                taken.filter_map(|record| self.measured(record)).collect()
             };
             let lengths = self.params.values().filter_map(Value::as_array);
             let alternatives = lengths.map(Vec::len).max().unwrap_or(1);
@@ -99,7 +116,8 @@ impl Metric {
         if values.is_empty() && is_tcp && device.kind != DeviceKind::Model {
             values = of(&|other| other.kind == DeviceKind::Tcp);
         }
-        let largest = values.iter().copied().max_by(f64::total_cmp);
+        let by_value = |a: &Spread, b: &Spread| a.median.total_cmp(&b.median);
+        let largest = values.iter().copied().max_by(by_value);
         match largest {
             None => Err(format!("no record of {self}")),
             Some(largest) if self.largest => Ok(vec![largest]),
@@ -139,8 +157,13 @@ impl fmt::Display for Metric {
     }
 }
 
+/// Whether the condition has the same answer in all repetitions.
+fn agree<const N: usize>(answers: [bool; N]) -> bool {
+    answers.iter().all(|answer| *answer == answers[0])
+}
+
 impl Reading {
-    /// Returns whether the condition is true for each record; an error says which records are missing.
+    /// Returns whether the condition is true for each record, also in its other repetitions; an error says which records are missing.
     pub(super) fn checks(
         &self,
         device: &DeviceRef,
@@ -148,22 +171,39 @@ impl Reading {
     ) -> Result<Vec<Check>, String> {
         let values = self.of.values(device, records)?;
         let Some(to) = &self.to else {
-            let check = |value: &f64| Check::of(self.is.contains(*value), self.of.show(*value));
+            let check = |value: &Spread| Check {
+                is_true: self.is.contains(value.median),
+                is_certain: agree(
+                    [value.min, value.median, value.max].map(|v| self.is.contains(v)),
+                ),
+                figures: self.of.show(value.median),
+            };
             return Ok(values.iter().map(check).collect());
         };
         let others = to.values(device, records)?;
         let pairs = values
             .iter()
             .flat_map(|value| others.iter().map(move |other| (value, other)));
-        let check = |(value, other): (&f64, &f64)| {
-            let (one, reference) = (self.of.show(*value), to.show(*other));
-            let figures = format!("{one} against {reference}");
-            let figures = match *other == 0.0 {
-                true => figures,
-                false => format!("{} ({figures})", factor(value / other)),
-            };
-            // A product: 0 is within any share of 0, and 0 / 0 is not.
-            Check::of(self.is.times(*other).contains(*value), figures)
+        // A product: 0 is within any share of 0, and 0 / 0 is not.
+        let is_true = |value: f64, other: f64| self.is.times(other).contains(value);
+        let check = |(value, other): (&Spread, &Spread)| {
+            let (v, o) = (value.median, other.median);
+            let figures = format!("{} against {}", self.of.show(v), to.show(o));
+            let repeated = [
+                (v, o),
+                (value.min, o),
+                (value.max, o),
+                (v, other.min),
+                (v, other.max),
+            ];
+            Check {
+                is_true: is_true(v, o),
+                is_certain: agree(repeated.map(|(v, o)| is_true(v, o))),
+                figures: match o == 0.0 {
+                    true => figures,
+                    false => format!("{} ({figures})", factor(v / o)),
+                },
+            }
         };
         Ok(pairs.map(check).collect())
     }

@@ -25,13 +25,14 @@ figure has to show if the source named there is right. Parameters that a conditi
 `adverb ping` and `adverb blast`: not inline, busy polling, one buffer, single posts, every request signaled, the link's
 own rate. On a model of other hardware than a claim was stated of, the answer says whether the finding carries over; the
 counts name the claims that were stated of the model's own hardware. A claim that compares InfiniBand with RoCE needs
-records of two devices of one kind, and is judged on the InfiniBand device.
+records of both kinds of ports of one adapter, and is judged on the InfiniBand device.
 
 A condition `METRIC of PROGRAM PARAMETER=VALUE …` is about records of any program in the folder: the metric that the
 record has under this path of names. `none` means that the record does not have the parameter, `tcp` as the transport
 also means records of the device `tcp`. `A or B` takes the first of the values that there are records of, and `requesters 1
 to 7` the mean of what these roles measured. Every record that one side names is compared with every one that the other side
-names; other parameters may have any value. These commands write what the claims need, here for a model (`soft@ADDR` and
+names; other parameters may have any value. Where records have repetitions of the metric, the answer has to be the same in
+all of them. These commands write what the claims need, here for a model (`soft@ADDR` and
 `verbs:NAME` have `--device tcp` instead of `--over tcp`), in the folder of the study:
 
 ```console

@@ -1,6 +1,8 @@
 //! What a series is called and how it is drawn: the choices of a panel's declaration.
 
-use adverb_results::{Completion, LinkRate, Opcode, PairRecord, Posting, Signaling, Transport};
+use adverb_results::{
+    Completion, LinkRate, Opcode, PairRecord, Posting, Program, Signaling, Transport,
+};
 
 use adverb_units::Span;
 
@@ -12,18 +14,41 @@ pub struct Label {
     pub(crate) order: u64,
     pub(crate) name: String,
     pub(crate) short: String,
-    /// None: by its place among the others.
+    /// None: the next free one.
     pub(crate) style: Option<Style>,
 }
 
-/// The look of the `index`th series of a plot whose series are steps of one scale.
+/// Markers of series that have no style of their own; the cross is for published values.
+const MARKERS: usize = 5;
+/// Series from which on a look is used again.
+const LOOKS: usize = 40;
+
+/// The look of the `index`th series. The first 20 differ without their colours, too.
 pub(crate) fn by_order(index: usize) -> Style {
-    let index = index as u8;
+    let round = index / MARKERS;
     Style {
-        color: index % 8,
-        marker: index % 6,
-        dash: (index / 8) % 4,
-        hollow: index >= 8,
+        color: (index % 8) as u8,
+        marker: (index % MARKERS) as u8,
+        dash: (round % 4) as u8,
+        hollow: round % 2 == 1,
+    }
+}
+
+/// The looks of the series of a figure: a series has the same look in all panels, and no other series has it.
+#[derive(Default)]
+pub(crate) struct Looks(Vec<(String, Style)>);
+
+impl Looks {
+    /// Returns the look of a series: `own`, unless another series has it.
+    pub(crate) fn of(&mut self, name: &str, own: Option<Style>) -> Style {
+        if let Some((_, style)) = self.0.iter().find(|(known, _)| known == name) {
+            return *style;
+        }
+        let mut wanted = own.into_iter().chain((0..LOOKS).map(by_order));
+        let free = wanted.find(|style| self.0.iter().all(|(_, other)| other != style));
+        let style = free.unwrap_or_else(|| by_order(self.0.len()));
+        self.0.push((name.to_owned(), style));
+        style
     }
 }
 
@@ -199,7 +224,7 @@ pub fn by_window_or_tcp(record: &PairRecord) -> Label {
         order: order.into(),
         short: String::new(),
         name,
-        style: Some(by_order(order.div_ceil(2) as usize)),
+        style: None,
     }
 }
 
@@ -228,7 +253,10 @@ fn by_signal(record: &PairRecord, with: &str, stroke: Stroke) -> Label {
         Signaling::WriteUnsignaled => 2,
         Signaling::Every(n) => 3 + u64::from(n),
     };
-    let color = (signal.min(5)) as u8;
+    let color = match (record.program, signal) {
+        (Program::Ping, 0) => 4,
+        (_, signal) => signal.min(3) as u8,
+    };
     Label {
         order: signal * 2 + u64::from(second),
         name: format!(
@@ -239,7 +267,7 @@ fn by_signal(record: &PairRecord, with: &str, stroke: Stroke) -> Label {
         short: String::new(),
         style: Some(Style {
             color,
-            marker: 2 * (color % 3) + u8::from(second),
+            marker: color,
             dash: u8::from(second),
             hollow: second,
         }),

@@ -9,13 +9,14 @@ mod records;
 mod spec;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use adverb_results::{DeviceKind, DeviceRef, Outcome, PairRecord, PublishedPoint, Record};
 
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
-use label::Label;
 pub(crate) use label::by_order;
+use label::{Label, Looks};
 pub(crate) use published::look;
 pub use rank::{chosen_size, ranked, variant};
 pub(crate) use records::newest;
@@ -142,7 +143,7 @@ impl Figure {
         let cells = Cells::of(records).figure(spec.id);
         let devices = cells.devices();
         let several = devices.len() > 1;
-        let mut panels = Vec::new();
+        let (mut panels, mut looks) = (Vec::new(), Looks::default());
         for device in devices {
             let of_device = cells.filter(|r| r.device == *device);
             let named = several.then_some(device);
@@ -160,7 +161,7 @@ impl Figure {
                 Plots::Distribution => latency::panels(&of_device, named),
                 Plots::Records(..) => Vec::new(),
                 Plots::Lines(specs) | Plots::Devices(specs) => {
-                    let panel = |spec| line_panel(spec, &of_device, named, &published);
+                    let panel = |spec| line_panel(spec, &of_device, named, &published, &mut looks);
                     specs.iter().filter_map(panel).collect()
                 }
             });
@@ -182,29 +183,99 @@ impl Figure {
         self.panels.iter().any(Panel::has_published)
     }
 
-    /// Returns which series are drawn over one another, each group once, with its panels: `SEND = WRITE_IMM (1a: CPU of
-    /// the active side, 1b: one-way time)`.
+    /// Returns which series are drawn over one another, with the panels: `busy polling: SEND = WRITE_IMM (2a, 2b)`. What the
+    /// names of a group have in common is before them.
     pub(crate) fn hidden(&self) -> Vec<String> {
-        let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+        let is_lines = |panel: &&Panel| matches!(panel.body, Body::Lines(_));
+        let drawn = self.panels.iter().filter(is_lines).count();
+        let mut groups: Vec<(Coinciding, Vec<&Panel>)> = Vec::new();
         for panel in &self.panels {
             let Body::Lines(lines) = &panel.body else {
                 continue;
             };
             for names in lines.coinciding() {
-                let (names, title) = (names.join(" = "), panel.full_title());
-                match groups.iter_mut().find(|(group, _)| *group == names) {
-                    Some((_, panels)) => panels.push(title),
-                    None => groups.push((names, vec![title])),
+                let group = Coinciding::of(&names);
+                match groups.iter_mut().find(|(known, _)| *known == group) {
+                    Some((_, panels)) => panels.push(panel),
+                    None => groups.push((group, vec![panel])),
                 }
             }
         }
-        let worded = groups.into_iter();
-        worded
-            .map(|(names, panels)| format!("{names} ({})", panels.join(", ")))
+        let mut merged: Vec<(Coinciding, String)> = Vec::new();
+        for (group, panels) in groups {
+            let panels = match panels.len() {
+                _ if drawn == 1 => String::new(),
+                n if n == drawn => " (all panels)".to_owned(),
+                _ => format!(" ({})", tags(&panels)),
+            };
+            let is_alike = |(other, places): &&mut (Coinciding, String)| {
+                other.names == group.names && *places == panels
+            };
+            match merged.iter_mut().find(is_alike) {
+                Some((other, _)) => other.common.extend(group.common),
+                None => merged.push((group, panels)),
+            }
+        }
+        let merged = merged.into_iter();
+        merged
+            .map(|(group, panels)| format!("{group}{panels}"))
             .collect()
     }
 }
 
+/// `2a, 2b`; of several devices `model:cx3: 2a, 2b; model:cx: 2a`.
+fn tags(panels: &[&Panel]) -> String {
+    let of_devices = panels.chunk_by(|a, b| a.device == b.device).map(|panels| {
+        let tags: Vec<&str> = panels.iter().map(|panel| panel.tag()).collect();
+        panels[0].named(&tags.join(", "))
+    });
+    of_devices.collect::<Vec<_>>().join("; ")
+}
+
+/// Series that are drawn over one another.
+#[derive(PartialEq, Eq)]
+struct Coinciding {
+    /// What each name has of its own.
+    names: Vec<String>,
+    /// What all names have in common; several if these names coincide with each of them.
+    common: Vec<String>,
+}
+
+impl Coinciding {
+    fn of(names: &[&str]) -> Self {
+        let words: Vec<Vec<&str>> = names.iter().map(|n| n.split(", ").collect()).collect();
+        let is_common = |word: &&&str| words.iter().all(|own| own.contains(*word));
+        let common: Vec<&str> = words[0].iter().filter(is_common).copied().collect();
+        let own = words.iter().map(|all| {
+            let own = all.iter().filter(|word| !common.contains(*word));
+            own.copied().collect::<Vec<_>>().join(", ")
+        });
+        let own: Vec<String> = own.collect();
+        // A name without anything of its own is whole.
+        match common.is_empty() || own.iter().any(String::is_empty) {
+            true => Coinciding {
+                names: names.iter().map(ToString::to_string).collect(),
+                common: Vec::new(),
+            },
+            false => Coinciding {
+                names: own,
+                common: vec![common.join(", ")],
+            },
+        }
+    }
+}
+
+impl fmt::Display for Coinciding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.common.is_empty() {
+            write!(f, "{}: ", self.common.join(" / "))?;
+        }
+        f.write_str(&self.names.join(" = "))
+    }
+}
+
+/// Longest start of a title that names a panel: `what-if 7a`.
+const LONGEST_TAG: usize = 12;
 /// Lines whose points differ by less than this share look like one.
 const SAME_LINE: f64 = 0.005;
 
@@ -242,6 +313,15 @@ impl Panel {
     /// Its title, behind the device's name where there are several.
     pub(crate) fn full_title(&self) -> String {
         self.named(&self.title)
+    }
+
+    /// The start of its title if that names it, such as `2a`; else its title.
+    fn tag(&self) -> &str {
+        let (tag, _) = self.title.split_once(": ").unwrap_or((&self.title, ""));
+        match tag.len() <= LONGEST_TAG {
+            true => tag,
+            false => &self.title,
+        }
     }
 
     /// A text about it, so too.
@@ -289,6 +369,7 @@ fn line_panel(
     cells: &Cells<'_>,
     device: Option<&DeviceRef>,
     published: &[&PublishedPoint],
+    looks: &mut Looks,
 ) -> Option<Panel> {
     let cells = &cells.filter(spec.shows);
     let mut groups: BTreeMap<(u64, String), (Label, Vec<Point>)> = BTreeMap::new();
@@ -306,15 +387,13 @@ fn line_panel(
     }
     let mut series: Vec<Series> = groups
         .into_values()
-        .enumerate()
-        .map(|(index, (label, mut points))| {
+        .map(|(label, mut points)| {
             points.sort_by(|a, b| a.x.total_cmp(&b.x));
-            let style = label.style.unwrap_or_else(|| by_order(index));
             Series {
                 origin: Origin::Records,
+                style: looks.of(&label.name, label.style),
                 name: label.name,
                 short: label.short,
-                style,
                 points,
             }
         })
@@ -355,7 +434,7 @@ fn point(spec: &PanelSpec, cell: Cell<'_>) -> Option<Point> {
             let queue = cell.params().impairment?.queue?;
             (f64::from(queue), format!("queue of {queue} packets"))
         }
-        X::Percentile | X::Parameter | X::Time | X::Count | X::Rate | X::Bars => return None,
+        _ => return None,
     };
     (x > 0.0 || matches!(spec.x, X::Loss)).then(|| Point {
         x,

@@ -100,16 +100,7 @@ fn on_line(point: &PublishedPoint, spec: &PanelSpec) -> Option<Point> {
         ),
         X::Buffers => (params.buffers.into(), format::buffers(params.buffers)),
         // No such values were published.
-        X::Loss
-        | X::Queue
-        | X::Percentile
-        | X::Parameter
-        | X::Time
-        | X::Count
-        | X::Rate
-        | X::Bars => {
-            return None;
-        }
+        _ => return None,
     };
     mark(point, spec.y, (x as f64, &place))
 }

@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 
 use adverb_results::{DeviceKind, DeviceRef, Outcome, Record};
 
+use super::label::Looks;
 use super::{
     Bar, Body, Extent, Figure, FigureSpec, Lines, Origin, Panel, Point, RecordPanel, RecordTable,
     Series, X, by_order,
 };
+use crate::cells::Quantity;
 use crate::format;
 
 /// A figure as far as these records show it; of several records of a cell the last one counts.
@@ -22,10 +24,10 @@ pub(super) fn build(
     let devices: BTreeSet<_> = measured.iter().map(|record| &record.device).collect();
     let several = devices.len() > 1;
     // A series looks the same in all panels.
-    let mut names = Vec::new();
+    let mut looks = Looks::default();
     let drawn = panels.iter().map(|panel| match panel.x.0 {
         X::Bars => bars(panel, &measured, several),
-        _ => lines(panel, &measured, several, &mut names),
+        _ => lines(panel, &measured, several, &mut looks),
     });
     let mut panels: Vec<Panel> = drawn.flatten().collect();
     if let Some(table) = table.filter(|_| !measured.is_empty()) {
@@ -100,12 +102,12 @@ fn label(spec: &RecordPanel, record: &Record, several: bool) -> String {
     }
 }
 
-/// Lines over an axis; `names` are the series of all panels so far.
+/// Lines over an axis.
 fn lines(
     spec: &RecordPanel,
     records: &[&Record],
     several: bool,
-    names: &mut Vec<String>,
+    looks: &mut Looks,
 ) -> Option<Panel> {
     let (axis, _, name) = spec.x;
     let mut series: Vec<Series> = Vec::new();
@@ -119,20 +121,13 @@ fn lines(
                 series.points.retain(|other| other.x != point.x);
                 series.points.push(point);
             }
-            None => {
-                let known = names.iter().position(|name| *name == label);
-                let place = known.unwrap_or_else(|| {
-                    names.push(label.clone());
-                    names.len() - 1
-                });
-                series.push(Series {
-                    origin: Origin::Records,
-                    short: label.clone(),
-                    name: label,
-                    style: by_order(place),
-                    points: vec![point],
-                });
-            }
+            None => series.push(Series {
+                origin: Origin::Records,
+                short: label.clone(),
+                style: looks.of(&label, None),
+                name: label,
+                points: vec![point],
+            }),
         }
     }
     for series in &mut series {
@@ -159,6 +154,7 @@ fn point(spec: &RecordPanel, record: &Record) -> Option<Point> {
     let place = match axis {
         X::Time => format::time(x),
         X::Size => format::size(x as u64),
+        X::Share => Quantity::Share.show(x),
         X::Rate => format::rate(x),
         X::Bars => (spec.series)(record),
         _ => x.to_string(),

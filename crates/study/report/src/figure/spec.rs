@@ -77,14 +77,16 @@ pub enum X {
     Loss,
     /// Percentile of messages, drawn at -log10(1 - p).
     Percentile,
-    /// A parameter that a sweep varies.
-    Parameter,
+    /// A parameter that is a number of something, above 0.
+    Parameter(Quantity),
     /// Packets that the path queues, at most.
     Queue,
     /// A parameter that is a time in nanoseconds.
     Time,
     /// A parameter that is a number of things, from 0.
     Count,
+    /// A parameter that is a share of 1.
+    Share,
     /// A parameter that is a number per second, from 0.
     Rate,
     /// None: a panel over records of any program then has a bar for each record, with the name of its series.

@@ -229,7 +229,7 @@ fn figure_section(figure: &Figure) -> Markup {
             @if !figure.panels.is_empty() { p class="readout" aria-live="polite" {} }
             @let hidden = figure.hidden();
             @if !hidden.is_empty() {
-                p class="about coincide" { "Drawn over one another, because they differ by less than 0.5 %: " (hidden.join("; ")) "." }
+                p class="about coincide" { "Lines within 0.5 % of each other: " (hidden.join("; ")) "." }
             }
             (failures(figure))
         }

@@ -109,9 +109,10 @@ fn x_name(axis: X) -> &'static str {
         X::Loss => "share of packets lost",
         X::Queue => "packets that the path queues",
         X::Percentile => "percentile of messages",
-        X::Parameter | X::Bars => "value",
+        X::Parameter(_) | X::Bars => "value",
         X::Time => "time",
         X::Count => "number",
+        X::Share => "share",
         X::Rate => "rate",
     }
 }

@@ -12,18 +12,22 @@ use crate::figure::{Body, Figure, Lines, Origin, Panel, Series, Style, Table};
 use lines::Bounds;
 use scale::Form;
 
-/// Names and styles of all lines, in order, each once; nothing if there is only one.
+/// Names and styles of all lines, each once, in an order that each panel has; nothing if there is only one.
 pub(crate) fn legend(panels: &[Panel]) -> Markup {
     let mut legend: Vec<(&str, Style, Origin)> = Vec::new();
     for panel in panels {
         let Body::Lines(lines) = &panel.body else {
             continue;
         };
+        let mut place = legend.len();
         for s in &lines.series {
             let entry = (s.name.as_str(), s.style, s.origin);
-            if !legend.contains(&entry) {
-                legend.push(entry);
+            if let Some(known) = legend.iter().position(|other| *other == entry) {
+                place = known;
+            } else {
+                legend.insert(place, entry);
             }
+            place += 1;
         }
     }
     html! {

@@ -12,6 +12,8 @@ pub(crate) struct Scale {
     low: f64,
     high: f64,
     places: (f64, f64),
+    /// The values that have ticks; round ones if empty.
+    marked: Vec<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,10 +26,12 @@ enum Kind {
     },
     Linear {
         quantity: Quantity,
+        /// Distance of the ticks.
+        step: f64,
     },
     Percent,
     Percentile,
-    /// Logarithmic; zero is drawn a decade before the smallest labelled value.
+    /// Logarithmic; zero is drawn as a tenth of [`LEAST_LOSS`].
     Loss,
     Ratio,
 }
@@ -58,10 +62,14 @@ const MOST_LABELS: f64 = 6.0;
 /// Ratios that are labelled: as far from 1 below as above.
 const RATIOS: [f64; 11] = [0.1, 0.2, 0.33, 0.5, 0.8, 1.0, 1.25, 2.0, 3.0, 5.0, 10.0];
 
-/// Shares of packets lost that are labelled, in percent.
-const LOSSES: [f64; 7] = [0.0, 0.01, 0.1, 1.0, 5.0, 20.0, 100.0];
-/// The least of them that is any.
+/// The least share of packets lost that differs from none.
 const LEAST_LOSS: f64 = 1e-4;
+/// Values that are not powers of two have ticks of their own if there are at most this many.
+const MOST_MARKED: usize = 8;
+/// Room for the label of such a tick.
+const LABEL: f64 = 44.0;
+/// Times, all above 0, that differ by this factor are on a logarithmic axis.
+const FAR: f64 = 30.0;
 
 impl Scale {
     /// The horizontal axis over these values, drawn in these places.
@@ -70,28 +78,58 @@ impl Scale {
         values: impl Iterator<Item = f64>,
         places: (f64, f64),
     ) -> Self {
+        let mut values: Vec<f64> = values.filter(|v| v.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        let (least, most) = range(values.iter().copied());
+        let binary = values.iter().all(|v| *v == 0.0 || v.log2().fract() == 0.0);
+        // A single value is in the middle of a linear axis.
+        let reach = match most {
+            most if most <= 0.0 => 1.0,
+            most if most > least => most,
+            only => 2.0 * only,
+        };
+        let step = round_step(reach / 5.0);
+        let linear = |quantity, step| Kind::Linear { quantity, step };
         let kind = match axis {
             X::Size => Kind::Log2 { sizes: true },
-            X::Buffers | X::Queue | X::Parameter | X::Bars => Kind::Log2 { sizes: false },
-            X::Loss => Kind::Loss,
-            X::Time => Kind::Linear {
-                quantity: Quantity::Latency,
-            },
-            X::Count => Kind::Linear {
+            X::Buffers | X::Queue | X::Parameter(Quantity::Count) | X::Bars if binary => {
+                Kind::Log2 { sizes: false }
+            }
+            X::Buffers | X::Queue | X::Bars => Kind::Log10 {
                 quantity: Quantity::Count,
             },
-            X::Rate => Kind::Linear {
-                quantity: Quantity::MessageRate,
+            X::Parameter(quantity) => Kind::Log10 { quantity },
+            X::Loss => Kind::Loss,
+            X::Time if least > 0.0 && most >= FAR * least => Kind::Log10 {
+                quantity: Quantity::Latency,
             },
+            X::Time => linear(Quantity::Latency, step),
+            X::Count => linear(Quantity::Count, count_step(step, reach, &values)),
+            X::Share => linear(Quantity::Share, step),
+            X::Rate => linear(Quantity::MessageRate, step),
             X::Percentile => Kind::Percentile,
         };
-        let (low, high) = range(values.map(|v| kind.transform(v)));
-        let air = if high > low { 0.0 } else { 1.0 };
+        let (low, high) = range(values.iter().map(|v| kind.transform(*v)));
+        let (low, high) = match kind {
+            _ if high > low => (low, high),
+            Kind::Linear { .. } => (0.0, reach),
+            _ => (low - 1.0, high + 1.0),
+        };
+        let has_own = match kind {
+            Kind::Loss => true,
+            Kind::Log2 { .. } | Kind::Log10 { .. } => !binary && values.len() <= MOST_MARKED,
+            _ => false,
+        };
+        if !has_own {
+            values.clear();
+        }
         Scale {
             kind,
-            low: low - air,
-            high: high + air,
+            low,
+            high,
             places,
+            marked: values,
         }
     }
 
@@ -111,7 +149,8 @@ impl Scale {
             Form::Linear => {
                 let (_, high) = range(values);
                 let high = if high > 0.0 { high * 1.08 } else { 1.0 };
-                (Kind::Linear { quantity }, 0.0, high)
+                let step = round_step(high / 5.0);
+                (Kind::Linear { quantity, step }, 0.0, high)
             }
             Form::Decades => {
                 let kind = Kind::Log10 { quantity };
@@ -127,6 +166,7 @@ impl Scale {
             low,
             high,
             places,
+            marked: Vec::new(),
         }
     }
 
@@ -140,6 +180,7 @@ impl Scale {
             low: (low - 0.03).clamp(-1.0, -twice),
             high: (high + 0.03).clamp(twice, 1.0),
             places,
+            marked: Vec::new(),
         }
     }
 
@@ -164,6 +205,9 @@ impl Scale {
             at: self.place_of_transformed(t),
             text,
         };
+        if !self.marked.is_empty() {
+            return self.at_values();
+        }
         match self.kind {
             Kind::Log2 { sizes } => {
                 let steps = [1.0, 2.0, 3.0, 4.0, 6.0, 10.0];
@@ -182,18 +226,12 @@ impl Scale {
                     .collect()
             }
             Kind::Log10 { quantity } => self.decades(quantity),
-            Kind::Linear { quantity } => {
-                let least = if quantity == Quantity::Count {
-                    1.0
-                } else {
-                    0.0
-                };
-                let step = round_step(self.high / 5.0).max(least);
+            Kind::Linear { step, .. } => {
                 let first = (self.low / step).ceil() as i32;
                 (first..=(self.high / step).floor() as i32)
                     .map(|n| f64::from(n) * step)
                     .map(|value| match value > 0.0 {
-                        true => tick(value, Some(whole(&quantity.show(value)))),
+                        true => tick(value, Some(self.kind.label(value))),
                         false => tick(value, Some("0".to_owned())),
                     })
                     .collect()
@@ -208,13 +246,28 @@ impl Scale {
             Kind::Percentile => self.labelled(&[50.0, 90.0, 99.0, 99.9, 99.99], |p| {
                 (-(1.0 - p / 100.0).log10(), format!("{p} %"))
             }),
-            Kind::Loss => self.labelled(&LOSSES, |percent| {
-                (self.kind.transform(percent / 100.0), format!("{percent} %"))
-            }),
+            Kind::Loss => Vec::new(),
             Kind::Ratio => self.labelled(&RATIOS, |ratio| {
                 (self.kind.transform(ratio), ratio.to_string())
             }),
         }
+    }
+
+    /// Ticks at the marked values, each labelled if the label before leaves room.
+    fn at_values(&self) -> Vec<Tick> {
+        let mut free = f64::NEG_INFINITY;
+        let tick = |value: &f64| {
+            let at = self.place(*value);
+            let has_room = at >= free;
+            if has_room {
+                free = at + LABEL;
+            }
+            Tick {
+                at,
+                text: has_room.then(|| self.kind.label(*value)),
+            }
+        };
+        self.marked.iter().map(tick).collect()
     }
 
     /// Ticks at the values that are on the axis; `show` returns the transformed value and its text.
@@ -267,6 +320,17 @@ impl Scale {
 }
 
 impl Kind {
+    /// Returns the label of a value.
+    fn label(self, value: f64) -> String {
+        match self {
+            Kind::Log2 { .. } => format::size_tick(value as u64),
+            Kind::Log10 { quantity } | Kind::Linear { quantity, .. } => {
+                whole(&quantity.show(value))
+            }
+            _ => format!("{} %", (value * 1e8).round() / 1e6),
+        }
+    }
+
     fn transform(self, value: f64) -> f64 {
         match self {
             Kind::Log2 { .. } => value.max(f64::MIN_POSITIVE).log2(),
@@ -275,6 +339,13 @@ impl Kind {
             Kind::Linear { .. } | Kind::Percent | Kind::Percentile => value,
         }
     }
+}
+
+/// Returns the distance of ticks of counts: a power of two if more of the values have a tick then than with `decimal`.
+fn count_step(decimal: f64, reach: f64, values: &[f64]) -> f64 {
+    let steps = [decimal, (reach / 5.0).log2().ceil().exp2()].map(|step| step.max(1.0));
+    let [usual, binary] = steps.map(|step| values.iter().filter(|v| *v % step == 0.0).count());
+    steps[usize::from(binary > usual)]
 }
 
 /// The next of 1, 2, 5, 10, … times a power of ten.
@@ -335,7 +406,40 @@ mod tests {
         };
         assert_eq!(counts([0.0, 2.0]), ["0", "1", "2"]);
         assert_eq!(counts([1.0, 2.0]), ["1", "2"]);
-        assert_eq!(counts([1.0, 32.0]), ["10", "20", "30"]);
+        assert_eq!(counts([1.0, 30.0]), ["10", "20", "30"]);
+    }
+
+    #[test]
+    fn ticks_suit_the_values() {
+        let texts_of = |axis, values: &[f64]| {
+            let values = values.iter().copied();
+            texts(&Scale::horizontal(axis, values, (0.0, 290.0)))
+        };
+        let count = X::Parameter(Quantity::Count);
+        assert_eq!(
+            texts_of(count, &[1.0, 4.0, 16.0]),
+            ["1", "2", "4", "8", "16"]
+        );
+        assert_eq!(texts_of(count, &[1.0, 3.0, 5.0, 50.0]), ["1", "3", "50"]);
+        let queues = [100.0, 1000.0, 4000.0];
+        assert_eq!(texts_of(X::Queue, &queues), ["100", "1000", "4000"]);
+        assert_eq!(texts_of(X::Size, &[1000.0, 3000.0]), ["1000", "3000"]);
+        let times = X::Parameter(Quantity::Latency);
+        assert_eq!(texts_of(times, &[1e3, 2e6]), ["1 µs", "2 ms"]);
+        assert_eq!(
+            texts_of(X::Time, &[1e6, 1e7, 1e8]),
+            ["1 ms", "10 ms", "100 ms"]
+        );
+        assert_eq!(texts_of(X::Count, &[1.0, 32.0]), ["8", "16", "24", "32"]);
+        assert_eq!(texts_of(X::Count, &[1.0, 24.0]), ["8", "16", "24"]);
+        assert_eq!(
+            texts_of(X::Share, &[0.0, 0.05, 1.0]).last().unwrap(),
+            "100 %"
+        );
+        assert_eq!(
+            texts_of(X::Loss, &[0.0, 0.002, 0.05]),
+            ["0 %", "0.2 %", "5 %"]
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use adverb_verbs::{
 };
 
 use super::{Announcement, HALF, Multicast, MulticastTally, PUBLISHER, QUARTER, caps};
-use crate::attend::{Attend, Awaited, DONE, Members};
+use crate::attend::{Awaited, DONE, Members, Within};
 use crate::error::Fault;
 use crate::pattern::wiring::receive;
 use crate::reap::{BATCH, Queue};
@@ -17,19 +17,6 @@ use crate::wiring::{GRH, Kit};
 const GLANCE: Span = Span::from_ms(5);
 /// After the publisher's end a message counts as lost if none of it arrived for this long.
 const LINGER: Span = Span::from_ms(50);
-
-/// A subscriber waits for messages only a little at a time.
-struct Listening<'m, 's, S>(&'m Members<'s, S>);
-
-impl<S: Station> Attend for Listening<'_, '_, S> {
-    fn timeout(&self) -> Span {
-        GLANCE
-    }
-
-    fn look(&self, awaited: Awaited) -> Result<(), Fault> {
-        self.0.look(awaited)
-    }
-}
 
 /// What a subscriber that churns does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,7 +166,7 @@ impl<S: Station> Subscriber<'_, S> {
         let mut ended = None;
         loop {
             let begun = station.now();
-            let reaped = reaper.reap(station, &Listening(self.members), &mut completions);
+            let reaped = reaper.reap(station, &Within(self.members, GLANCE), &mut completions);
             let taken = match reaped {
                 Ok(n) => self.take(&completions[..n])?,
                 Err(Fault::Wait(WaitError::TimedOut { .. })) => 0,

@@ -9,7 +9,7 @@ use adverb_verbs::{
     WrId,
 };
 
-use crate::attend::{Attend, Awaited};
+use crate::attend::Within;
 use crate::engine::{Contents, Engine, Inbox, Parts, Target};
 use crate::error::Fault;
 use crate::load::{Limits, Load, Places, Refill};
@@ -182,23 +182,6 @@ struct Receiver<'b, S: Station> {
 /// Missing messages count as lost if none arrives for this long, not counting time in which this side does not
 /// run.
 const QUIET: Span = Span::from_ms(50);
-
-/// Waits with the timeout [`QUIET`].
-struct Brief<'b, S: Station>(&'b Bench<'b, S>);
-
-impl<S: Station> Attend for Brief<'_, S> {
-    fn timeout(&self) -> Span {
-        QUIET
-    }
-
-    fn look(&self, awaited: Awaited) -> Result<(), Fault> {
-        self.0.look(awaited)
-    }
-
-    fn failed(&self, wc: &WorkCompletion) -> Fault {
-        self.0.failed(wc)
-    }
-}
 
 impl<'b, S: Station> Receiver<'b, S> {
     fn new(bench: &'b Bench<'_, S>, sges: &'b [[Sge<'b>; 1]]) -> Result<Self, Fault> {
@@ -388,7 +371,7 @@ impl<S: Station> Part for Receiver<'_, S> {
         let (first, start) = (self.received, bench.station.now());
         while self.received < first + messages {
             let into = &mut self.completions;
-            match self.reaper.reap(bench.station, &Brief(bench), into) {
+            match self.reaper.reap(bench.station, &Within(bench, QUIET), into) {
                 Err(Fault::Wait(WaitError::TimedOut { .. })) => break,
                 reaped => self.arrived(reaped?)?,
             }

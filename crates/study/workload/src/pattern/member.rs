@@ -10,7 +10,7 @@ use adverb_verbs::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::attend::{Attend, Awaited, DONE, Members};
+use crate::attend::{DONE, Members, Within};
 use crate::engine::{Engine, Parts, Target};
 use crate::error::Fault;
 use crate::load::{Load, Timing};
@@ -456,7 +456,7 @@ fn take<S: Station>(
     let mut ticker = Ticker::new(station);
     let (mut taken, mut is_over) = (0, false);
     while !senders.is_empty() {
-        let n = match reaper.reap(station, &Taker(members), &mut completions) {
+        let n = match reaper.reap(station, &Within(members, GRACE), &mut completions) {
             Ok(n) => n,
             Err(Fault::Wait(WaitError::TimedOut { .. })) => 0,
             Err(error) => return Err(error),
@@ -483,17 +483,4 @@ fn take<S: Station>(
         }
     }
     Ok(meter.tally())
-}
-
-/// A receiving member. When a wait times out, it asks the others whether they still send.
-struct Taker<'m, 's, S>(&'m Members<'s, S>);
-
-impl<S: Station> Attend for Taker<'_, '_, S> {
-    fn timeout(&self) -> Span {
-        GRACE
-    }
-
-    fn look(&self, awaited: Awaited) -> Result<(), Fault> {
-        self.0.look(awaited)
-    }
 }

@@ -86,7 +86,7 @@ impl CellSpec {
         let p = &self.params;
         let repetitions = u64::from(p.repetitions);
         match p.length {
-            Length::Iters(n) => n * repetitions,
+            Length::Iters(n) => n.saturating_mul(repetitions),
             Length::Duration(all) => {
                 let times = |span: Span| span.as_ps() / message.as_ps().max(1);
                 let affordable = times(all.max(LONGEST_CELL)).max(repetitions);
