@@ -38,7 +38,7 @@ pub(crate) fn run(args: &DegenArgs) -> anyhow::Result<ExitCode> {
     let mut command = Command::new(name);
     command.args(arguments);
     command.env("ADVERB_FAR", adverb_degen::Path::far_prefix());
-    let started = path.within(0, || command.spawn())?;
+    let started = path.spawn(0, &mut command)?;
     let mut child = started.map_err(|e| CannotRun::after_spawn(Path::new(name), &e))?;
     let ended = pidfd(&child)?;
     let mut router = Router::new(&path, how);
@@ -74,7 +74,7 @@ pub(crate) struct FarProgram(Child);
 impl FarProgram {
     pub(crate) fn start(path: &adverb_degen::Path, mut command: Command) -> anyhow::Result<Self> {
         command.stdin(Stdio::null()).process_group(0);
-        let started = path.within(1, || command.spawn())?;
+        let started = path.spawn(1, &mut command)?;
         let name = Path::new(command.get_program());
         let child = started.map_err(|e| CannotRun::after_spawn(name, &e))?;
         Ok(FarProgram(child))

@@ -1,6 +1,7 @@
 //! `adverb degen`: programs at both ends of a path, and what it refuses.
 
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::common::wire::ip;
 use crate::common::{Ended, Place, end_of, not_run, records, signal, wait_for};
@@ -230,6 +231,33 @@ fn the_exit_status_is_that_of_the_command() {
     );
 }
 
+/// They ran on.
+#[test]
+fn the_commands_of_a_killed_degen_end() {
+    let place = Place::new();
+    if !can_run(&place) {
+        return;
+    }
+    let mut command = place.command("degen --far");
+    let sleeps = |end: &str| format!("echo $$ >{end}.new; mv {end}.new {end}; exec sleep 1000");
+    command.args([&*sleeps("far"), "--", "sh", "-c", &sleeps("near")]);
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let pids = ["near", "far"].map(|end| {
+        wait_for("the command", || place.path(end).exists());
+        std::fs::read_to_string(place.path(end)).unwrap()
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for pid in pids {
+        // A process that has ended has no command line, also while nobody has waited for it.
+        let line = format!("/proc/{}/cmdline", pid.trim());
+        let has_ended = || std::fs::read(&line).is_ok_and(|line| line.is_empty());
+        wait_for("the end of the command", || {
+            has_ended() || !Path::new(&line).exists()
+        });
+    }
+}
+
 #[test]
 fn existing_namespaces_are_connected_until_a_signal() {
     let place = Place::new();
@@ -277,7 +305,7 @@ fn what_cannot_be_is_refused_in_one_line() {
     assert_snapshot!(refused("degen --link-rate -5Mbit -- true"), @"error: --link-rate: invalid rate '-5Mbit': expected a number and a unit, such as 10Gbit/s, 2.5Gbit or 100Mbit");
     assert_snapshot!(refused("interference --size -1K"), @"error: --size: invalid size '-1K': expected bytes, or a number with K, M or G (binary), such as 8, 4K, 1M");
     assert_snapshot!(refused("degen --loss 0 --rate 0 -- true"), @"error: --rate: invalid rate '0': expected a number and a unit, such as 10Gbit/s, 2.5Gbit or 100Mbit");
-    assert_snapshot!(refused("rpc --rate -5k"), @"error: --rate: invalid rate '-5k': expected a number per second, such as 5000, 100k or 2M");
+    assert_snapshot!(refused("rpc --rate -5k"), @"error: --rate: invalid rate '-5k': expected a number per second, 1 or more, such as 5000, 100k or 2M");
     // No packet passed the router.
     assert_snapshot!(refused("degen --addresses 127.0.0.1 127.0.0.2 -- true"), @"error: --addresses: packets to 127.0.0.1 do not leave their host: use another range, such as 10.77.0.0/24");
     assert_snapshot!(refused("degen --rate 1Gbit --queue 0 -- true"), @"error: --queue: invalid count '0': expected a whole number from 1 to 1000000");

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::Place;
+use crate::common::{Ended, Place};
 use adverb_results::{Activity, read_records};
 use insta::assert_snapshot;
 
@@ -103,6 +103,29 @@ fn invalid_options_are_refused() {
     assert_snapshot!(refused("env --device-name a --device-name a=10.0.0.1"), @"error: --device-name 'a' is given twice: give each device a name of its own");
 }
 
+/// The dynamic loader did not find the library, and the program ran without it.
+#[test]
+fn a_folder_whose_name_the_dynamic_loader_changes_is_refused() {
+    let place = Place::new();
+    let folder = place.path("$LIB");
+    std::fs::create_dir(&folder).unwrap();
+    let adverb = place.command("").get_program().to_owned();
+    let adverb = Path::new(&adverb);
+    for name in ["adverb", "libadverb_preload.so"] {
+        let (from, to) = (adverb.with_file_name(name), folder.join(name));
+        std::fs::hard_link(&from, &to)
+            .or_else(|_| std::fs::copy(&from, &to).map(drop))
+            .unwrap();
+    }
+    let mut run = Command::new(folder.join("adverb"));
+    let ended = Ended::from(run.args(["run", "--", "true"]).output().unwrap());
+    let refused = ended.refused(1);
+    assert!(
+        refused.contains("the path has a space, a colon or $"),
+        "{refused}"
+    );
+}
+
 /// Calls that posted send requests, of all processes that wrote a record to this folder, and how many of them were
 /// batches of `ibv_wr_*`.
 fn posts(folder: &Path) -> (u64, u64) {
@@ -125,7 +148,7 @@ fn our_own_measurements_run_over_it_through_both_posting_interfaces() {
             "ping --op write --device verbs:adverb0 --iters 50 --verify --json --api {api}"
         );
         command.arg(adverb).args(line.split(' '));
-        let record = crate::common::Ended::from(command.output().unwrap()).record();
+        let record = Ended::from(command.output().unwrap()).record();
         assert_eq!(record["device"]["kind"], "verbs");
         assert_eq!(record["params"]["api"], api);
         let driver = &record["provenance"]["device"]["driver"];
@@ -144,7 +167,7 @@ fn subscribers_join_a_group_through_the_connection_manager() {
     let adverb = command.get_program().to_owned();
     let line = "mcast --device verbs+cm:adverb0 --group 239.3.4.1 --messages 500 --rate 5k --churn 1 --json";
     command.arg(adverb).args(line.split(' '));
-    let record = crate::common::Ended::from(command.output().unwrap()).record();
+    let record = Ended::from(command.output().unwrap()).record();
     assert_eq!(record["provenance"]["device"]["connected by"], "librdmacm");
     for subscriber in [1, 2] {
         let metrics = &record["roles"][subscriber]["metrics"];

@@ -180,6 +180,41 @@ fn a_record_that_cannot_be_written_is_reported_once() {
     assert_eq!(text.matches("cannot write to").count(), 1, "{text}");
 }
 
+/// An empty file stayed.
+#[test]
+fn a_record_that_a_full_disk_does_not_take_leaves_no_file() {
+    let Some(observed) = Observed::new() else {
+        return;
+    };
+    let program = observed.command("exit", PathTo::SharedMemory);
+    let records = observed.records();
+    // The file takes the only page of the file system.
+    let script = "mount -t tmpfs -o size=4k tmpfs \"$1\" && echo >\"$1/page\" || exit 77
+        env LD_PRELOAD=\"$2\" \"$3\" exit; ls \"$1\"";
+    let mut command = Command::new("unshare");
+    command
+        .args([
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            script,
+            "sh",
+        ])
+        .args([&records, &common::library(), &observed.program]);
+    for (name, value) in program.get_envs().filter(|(name, _)| *name != "LD_PRELOAD") {
+        command.env(name, value.unwrap());
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(77) {
+        return common::not_run("a record on a full disk", &text);
+    }
+    assert!(text.contains("No space left on device"), "{text}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "page\n");
+}
+
 #[test]
 fn packets_are_counted_and_the_reason_for_udp_is_named() {
     let Some(observed) = Observed::new() else {

@@ -58,6 +58,8 @@ static void walk_ports(void) {
     struct sockaddr_storage next_port = at(own, PORT + 1);
     CHECK(rdma_bind_addr(bound, (struct sockaddr *)&next_port) == 0);
     FAILED(rdma_bind_addr(other, (struct sockaddr *)&next_port), EADDRINUSE);
+    // A source address binds an id that is not bound.
+    FAILED(rdma_resolve_addr(other, (struct sockaddr *)&next_port, (struct sockaddr *)&same, 1000), EADDRINUSE);
     // A source address moves no id that is bound.
     CHECK(rdma_resolve_addr(bound, (struct sockaddr *)&same, (struct sockaddr *)&same, 1000) == 0);
     CHECK(ended(bound, RDMA_CM_EVENT_ADDR_RESOLVED) == 0);

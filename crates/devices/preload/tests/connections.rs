@@ -6,6 +6,7 @@
 mod common;
 
 use std::net::UdpSocket;
+use std::os::unix::fs::MetadataExt as _;
 
 use common::namespaces::Wire;
 use common::{PathTo, assert_empty, assert_explained, compiled, not_run, over_adverb};
@@ -27,6 +28,10 @@ fn walked(program: &str, arguments: &[&str], path: PathTo) -> Option<String> {
     assert!(output.status.success(), "{}: {errors}", output.status);
     assert_empty(&shared);
     Some(errors.into_owned())
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
 #[test]
@@ -55,6 +60,20 @@ fn a_program_walks_connections_over_ipv6() {
     );
 }
 
+/// Requests from other addresses were lost without a word.
+#[test]
+fn a_program_that_has_the_standard_port_is_named() {
+    let _foreign = UdpSocket::bind("127.41.0.11:4791").unwrap();
+    let Some(explained) = walked("endings.c", &["127.41.0.11"], PathTo::SharedMemory) else {
+        return;
+    };
+    let holder = format!(
+        "(process {}) has UDP port 4791 at 127.41.0.11",
+        std::process::id()
+    );
+    assert_eq!(explained.matches(&holder).count(), 1, "{explained}");
+}
+
 #[test]
 fn a_disconnection_follows_the_last_message_in_shared_memory() {
     walked("endings.c", &["127.41.0.8"], PathTo::SharedMemory);
@@ -63,6 +82,38 @@ fn a_disconnection_follows_the_last_message_in_shared_memory() {
 #[test]
 fn a_disconnection_follows_the_last_message_over_udp() {
     walked("endings.c", &["127.41.0.9"], PathTo::Udp);
+}
+
+/// One side used shared memory, the other one UDP.
+#[test]
+fn a_process_that_has_changed_its_user_or_root_directory_is_reached() {
+    if !is_root() {
+        return not_run("a process that changes its user", "only root may change it");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("privileges.c", folder.path()) else {
+        return;
+    };
+    let ways = [
+        ("user", "path: 2 UDP: the peer shares no memory"),
+        ("root", "path: 2 shared memory"),
+        ("both", "path: 2 UDP: the peer shares no memory"),
+    ];
+    for (what, way) in ways {
+        let shared = folder.path().join(what);
+        std::fs::create_dir(&shared).unwrap();
+        let address = "127.41.0.10";
+        let output = over_adverb(&program, &shared)
+            .args([address, what])
+            .env("ADVERB_RUN_ADDRESS", address)
+            .env("ADVERB_RUN_STATS", "table")
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {errors}", output.status);
+        assert_eq!(errors.matches(way).count(), 2, "{errors}");
+        assert_empty(&shared);
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 // Walks the verbs and their errors, with queue pairs of one process.
 #include "verbs.h"
+#include <glob.h>
 #include <sys/stat.h>
 
 static void test_queries(void) {
@@ -327,7 +328,20 @@ static void test_cancellation(void) {
     CHECK(unlink(path) == 0);
 }
 
-int main(void) {
+static void test_files(void) {
+    glob_t found;
+    char expected[256];
+    snprintf(expected, sizeof expected, "/sys/class/infiniband/%s/ports/1", ibv_get_device_name(context->device));
+    CHECK(glob("/sys/class/infiniband/adverb*/ports/*", 0, NULL, &found) == 0);
+    CHECK(found.gl_pathc == 1 && strcmp(found.gl_pathv[0], expected) == 0);
+    globfree(&found);
+    CHECK(glob("/sys/class/infiniband/adverb*/no-such-file*", 0, NULL, &found) == GLOB_NOMATCH);
+    CHECK(glob("/etc/pass*d", 0, NULL, &found) == 0 && found.gl_pathc == 1);
+    globfree(&found);
+}
+
+static void *walk(void *unused) {
+    (void)unused;
     open_first();
     struct ibv_cq *cq = ibv_create_cq(context, 100, NULL, NULL, 0);
     struct ibv_cq *recv_cq = ibv_create_cq(context, 100, NULL, NULL, 0);
@@ -344,6 +358,16 @@ int main(void) {
     test_cancellation();
     test_shared_receives(cq, recv_cq);
     CHECK(ibv_destroy_cq(cq) == 0 && ibv_destroy_cq(recv_cq) == 0);
+    test_files();
     close_all();
+    return NULL;
+}
+
+// Threads of some programs have stacks of 64 KiB.
+int main(void) {
+    pthread_attr_t small;
+    pthread_t thread;
+    CHECK(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 64 << 10) == 0);
+    CHECK(pthread_create(&thread, &small, walk, NULL) == 0 && pthread_join(thread, NULL) == 0);
     return 0;
 }

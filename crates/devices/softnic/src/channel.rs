@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use adverb_units::Span;
 use adverb_verbs::{CompletionChannel, CqId, CreateError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::fs::{Mode, OFlags, fcntl_getfl};
 
 use crate::port::{Port, remedy};
 use crate::udp::Udp;
@@ -39,6 +39,11 @@ impl SoftChannel {
         let fifo = port
             .dir
             .create_fifo(port.slot, &format!("c{number}"))
+            .or_else(|refusal| match port.check_user() {
+                true => Err(refusal),
+                // No peer writes to the channel, because none shares memory with this process.
+                false => nameless_fifo().map_err(|_| refusal),
+            })
             .map_err(|source| {
                 let action = format!(
                     "create a completion channel in {}",
@@ -61,6 +66,18 @@ impl SoftChannel {
     }
 }
 
+fn nameless_fifo() -> io::Result<File> {
+    let (end, _) = io::pipe()?;
+    reopen(end.as_fd())
+}
+
+/// Opens a FIFO again, for reading and writing, with flags of its own.
+fn reopen(fifo: BorrowedFd<'_>) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", fifo.as_raw_fd());
+    let how = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, how, Mode::empty())?.into())
+}
+
 /// How long a blocking read of events waits before it looks again.
 const LONG: Duration = Duration::from_secs(3600);
 /// [`ChannelInner::ready_in_row`] of a program that waits in a loop of its own. A program that takes events while many
@@ -75,7 +92,8 @@ impl SoftChannel {
     /// The process has no descriptors left.
     pub fn open_events(&self) -> io::Result<OwnedFd> {
         let ChannelInner { port, number, .. } = &*self.inner;
-        let fifo = port.dir.open_fifo(port.slot, &format!("c{number}"))?;
+        let named = port.dir.open_fifo(port.slot, &format!("c{number}"));
+        let fifo = named.or_else(|_| reopen(self.as_fd()))?;
         rustix::fs::fcntl_setfl(&fifo, OFlags::empty())?;
         Ok(fifo.into())
     }

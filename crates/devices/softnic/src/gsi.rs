@@ -25,7 +25,7 @@ use adverb_wire::mad;
 use crate::context::SoftContext;
 use crate::domain::Handle;
 pub use crate::udp::ReceivedMad;
-use crate::udp::{Host as _, Mailbox, Udp, udp_port};
+use crate::udp::{Host as _, Mailbox, Udp, holder, udp_port};
 
 /// Queue pair 1 of a context. Dropping it closes it.
 #[derive(Debug)]
@@ -134,9 +134,28 @@ impl Gsi {
         }
     }
 
+    /// Whether the process that had a UDP port, as [`Gsi::process_at`] returned it, has ended. False also if that cannot be
+    /// found out, because this process has changed its user or root directory.
+    pub fn has_ended(&self, peer: SocketAddr, process: u64) -> bool {
+        let port = &self.handle.port;
+        port.check_user() && port.dir.is_at_path() && self.process_at(peer) != Some(process)
+    }
+
     /// Whether this process receives the requests of other hosts, at UDP port 4791.
     pub fn has_standard_port(&self) -> bool {
         self.udp().has_standard_port()
+    }
+
+    /// Describes what holds UDP port 4791 of this address, if it is no process of this user that has the device: requests from
+    /// other addresses do not reach this process then.
+    pub fn foreign_holder(&self) -> Option<String> {
+        if self.has_standard_port() || self.handle.port.dir.has_owner(0) {
+            return None;
+        }
+        let at = SocketAddr::new(self.own().ip(), ROCE_PORT);
+        let refusal = UdpSocket::bind(at).err()?;
+        let holder = (refusal.kind() == io::ErrorKind::AddrInUse).then(|| holder(at));
+        Some(holder?.unwrap_or_else(|| "another program".into()))
     }
 
     /// Takes UDP port 4791 over from a process that has ended. Returns false if another process has it.

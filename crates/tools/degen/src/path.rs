@@ -4,9 +4,10 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::{self, PathBuf};
+use std::process::{Child, Command};
 
 use crate::namespace::{Namespace, enter_new_user_namespace};
-use crate::system_calls::{make_interface, open_tun};
+use crate::system_calls::{make_interface, open_tun, spawn};
 
 /// Name of the interface in either namespace.
 const INTERFACE: &str = "degen0";
@@ -152,6 +153,15 @@ impl Path {
         let result = work();
         own.enter()?;
         Ok(result)
+    }
+
+    /// Starts a program in the near (0) or far (1) namespace. The kernel kills it when the calling thread ends, also by
+    /// SIGKILL; the processes that it has started itself remain.
+    ///
+    /// # Errors
+    /// The outer one is [`Path::within`]'s, the inner one that of starting the program.
+    pub fn spawn(&self, end: usize, command: &mut Command) -> io::Result<io::Result<Child>> {
+        self.within(end, || spawn(command))
     }
 
     /// Returns a command line that starts the program that follows it in the far namespace.

@@ -5,11 +5,15 @@ use std::ffi::c_char;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command};
 
 use libc::{ifreq, sockaddr, sockaddr_in};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, ioctl};
 use rustix::net::{AddressFamily, SocketType};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use rustix::thread::UnshareFlags;
 
 /// Packets that an interface queues for the router, which may wait for a core.
@@ -20,6 +24,22 @@ pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
     assert!(!flags.contains(UnshareFlags::FILES));
     // SAFETY: only a separate table of file descriptors would invalidate descriptors.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
+}
+
+/// Starts a program that the kernel kills when the calling thread ends.
+pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
+    let parent = getpid();
+    let bind = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        match getppid() == Some(parent) {
+            true => Ok(()),
+            // It has ended before.
+            false => Err(Errno::SRCH.into()),
+        }
+    };
+    // SAFETY: between fork and exec only two system calls are made.
+    unsafe { command.pre_exec(bind) };
+    command.spawn()
 }
 
 /// Returns a request for the interface with this name.

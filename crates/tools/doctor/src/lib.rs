@@ -16,6 +16,6 @@ pub use checks::{Scope, UnknownDevice, examine};
 pub use finding::{Check, Finding, Remedy, Subject, System, Verdict};
 pub use machine::{
     Access, CpuSet, DeviceFacts, HugePages, Iommu, Leftover, Libraries, Limit, Machine, Memory,
-    Process, Processors, SharedMemory,
+    Process, Processors, RefusedDir, SharedMemory,
 };
 pub use text::{Paint, counted, text};

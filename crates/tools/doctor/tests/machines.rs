@@ -471,6 +471,11 @@ fn the_user_space_device() {
     ok: the kernel has it | -
     ok: the kernel has it | -
     ");
+    assert_snapshot!(with(Access::Granted, Bytes::kib(600), true), @r"
+    broken: 600 KiB free in /dev/shm | sudo mount -o remount,size=1G /dev/shm
+    ok: the kernel has it | -
+    ok: the kernel has it | -
+    ");
     assert_snapshot!(with(Access::Denied, Bytes::mib(32), true), @r"
     broken: /dev/shm is not writable | sudo chmod 1777 /dev/shm
     ok: the kernel has it | -
@@ -481,6 +486,32 @@ fn the_user_space_device() {
     broken: the kernel refuses it | -
     broken: the kernel refuses it | -
     ");
+}
+
+/// Opening the device failed where `doctor` found nothing.
+#[test]
+fn a_directory_that_the_user_space_device_refuses() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    let root = installed();
+    let dir = "dev/shm/adverb-1000@10.0.0.9-4026531999";
+    root.file(&format!("{dir}/000.port"), "");
+    let found = |uid, mode| {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(root.at(dir), permissions).unwrap();
+        let mut machine = gather(&root);
+        let owner = std::fs::metadata(root.at(dir)).unwrap().uid();
+        if let Some(refused) = machine.shared_memory.refused.first_mut() {
+            assert_eq!(refused.uid, owner);
+            (refused.uid, refused.dir) = (uid, format!("/{dir}").into());
+        }
+        brief(&machine, Check::SharedMemory)
+    };
+    assert_snapshot!(found(1000, 0o755), @"broken: /dev/shm/adverb-1000@10.0.0.9-4026531999 (mode 755, uid 1000) is not a private directory of this user | chmod 700 /dev/shm/adverb-1000@10.0.0.9-4026531999");
+    assert_snapshot!(found(0, 0o777), @"broken: /dev/shm/adverb-1000@10.0.0.9-4026531999 (mode 777, uid 0) is not a private directory of this user | sudo rm -r /dev/shm/adverb-1000@10.0.0.9-4026531999");
+    root.remove(&format!("{dir}/000.port"));
+    std::fs::remove_dir(root.at(dir)).unwrap();
+    root.file(dir, "");
+    assert_snapshot!(found(1000, 0o600), @"broken: /dev/shm/adverb-1000@10.0.0.9-4026531999 (uid 1000) is not a directory | rm /dev/shm/adverb-1000@10.0.0.9-4026531999");
 }
 
 /// The memory of processes in a deleted network namespace was never freed, and nothing showed it.

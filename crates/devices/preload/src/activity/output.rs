@@ -23,32 +23,28 @@ use crate::settings::{print, settings};
 
 /// Signals that end a program, unless it handles them.
 const SIGNALS: [c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
-/// Seconds between two writes of the file.
-const INTERVAL: libc::time_t = 1;
+/// Time between two writes of the file.
+const INTERVAL: libc::timespec = libc::timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// The process whose thread writes.
 static WRITER: AtomicU32 = AtomicU32::new(0);
-/// The signal that ends the process; 0 for none.
+/// The signal that ends the process; 0 for none. A futex on which the writing thread sleeps, because a signal handler may
+/// wake it.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-/// Wakes the writing thread. A semaphore, because a signal handler may post it.
-struct Wake(std::cell::UnsafeCell<MaybeUninit<libc::sem_t>>);
-
-// SAFETY: semaphores are for several threads.
-unsafe impl Sync for Wake {}
-
-static WAKE: Wake = Wake(std::cell::UnsafeCell::new(MaybeUninit::uninit()));
-
-impl Wake {
-    const fn get(&self) -> *mut libc::sem_t {
-        self.0.get().cast()
-    }
+/// Calls futex(2) on [`SIGNAL`]. A wait, which ends at once unless the value is 0, measures its time on the monotonic clock.
+fn futex(operation: c_int, value: c_int, timeout: Option<&libc::timespec>) {
+    let timeout = timeout.map_or(std::ptr::null(), std::ptr::from_ref);
+    let operation = operation | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word lives as long as the process; the time is null or borrowed.
+    unsafe { libc::syscall(libc::SYS_futex, SIGNAL.as_ptr(), operation, value, timeout) };
 }
 
 /// Starts the thread that writes at intervals and at signals.
 pub(super) fn begin() {
-    // SAFETY: no thread of this process uses the semaphore yet.
-    unsafe { libc::sem_init(WAKE.get(), 0, 0) };
     SIGNAL.store(0, Ordering::Relaxed);
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // The thread takes none of the program's signals.
@@ -83,12 +79,12 @@ fn handle(signal: c_int) {
 
 /// Passes a signal on to the thread, which ends the process by it.
 extern "C" fn on_signal(signal: c_int) {
-    // SAFETY: the location belongs to this thread; `getpid`, `sem_post` and `end_by` may be called in handlers.
+    // SAFETY: the location belongs to this thread; `getpid`, `futex` and `end_by` may be called in handlers.
     unsafe {
         let errno = *libc::__errno_location();
         if WRITER.load(Ordering::Acquire) == libc::getpid() as u32 {
             SIGNAL.store(signal, Ordering::Release);
-            libc::sem_post(WAKE.get());
+            futex(libc::FUTEX_WAKE, 1, None);
         } else {
             // A child of a fork has no such thread.
             end_by(signal);
@@ -109,13 +105,7 @@ fn end_by(signal: c_int) {
 
 fn serve() {
     loop {
-        // SAFETY: the semaphore exists; the time is written before it is read.
-        unsafe {
-            let mut until = MaybeUninit::<libc::timespec>::zeroed().assume_init();
-            libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until);
-            until.tv_sec += INTERVAL;
-            libc::sem_timedwait(WAKE.get(), &raw const until);
-        }
+        futex(libc::FUTEX_WAIT, 0, Some(&INTERVAL));
         let signal = SIGNAL.swap(0, Ordering::Acquire);
         let Ok(settings) = settings() else { return };
         let Some(process) = &*process() else { return };
@@ -177,13 +167,17 @@ fn write_file(process: &Process, settings: &Settings, written_at: &str) {
         path: None,
         has_failed: false,
     });
-    let path = match file.path.take() {
-        Some(path) => Ok(path),
-        None => created(folder, process.id),
-    };
+    let known = file.path.take();
+    let is_new = known.is_none();
+    let path = known.map_or_else(|| created(folder, process.id), Ok);
     let written = path.and_then(|path| {
-        let path = file.path.insert(path);
-        replace(path, &line(&record(process, written_at)))
+        let written = replace(&path, &line(&record(process, written_at)));
+        match &written {
+            // The disk is full: no empty file stays.
+            Err(_) if is_new => drop(std::fs::remove_file(&path)),
+            _ => file.path = Some(path),
+        }
+        written
     });
     if let Err(error) = written
         && !std::mem::replace(&mut file.has_failed, true)

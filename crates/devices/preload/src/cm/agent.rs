@@ -293,11 +293,8 @@ impl Agent {
 
     /// A process that is killed sends no DREQ. The kernel would send it.
     fn look_for_dead_peers(&self, state: &mut AgentState, now: Time) {
-        let is_gone = |peer, process| self.gsi.process_at(peer) != Some(process);
-        let dead = state
-            .peers
-            .iter()
-            .filter(|(_, (peer, process))| is_gone(*peer, *process));
+        let peers = state.peers.iter();
+        let dead = peers.filter(|(_, (peer, process))| self.gsi.has_ended(*peer, *process));
         let dead: Vec<_> = dead.map(|(id, _)| *id).collect();
         for id in dead {
             state.peers.remove(&id);

@@ -35,10 +35,7 @@ pub(super) fn bind(shared: &Shared, wanted: SocketAddr) -> Result<(), Refusal> {
     };
     let service = ServiceId::of(space, port);
     let local = SocketAddr::new(wanted.ip(), port);
-    if let Some(errno) = conflict(&local, space, sharing) {
-        let reason = format!("{wanted}: another id is bound to the port");
-        return Err(Refusal::new(errno, reason));
-    }
+    check_port(&local, space, sharing)?;
     if wanted.port() != 0 && agents.iter().any(|agent| agent.is_taken(service)) {
         let reason = format!("{wanted}: a process listens at the port");
         return Err(Refusal::new(libc::EADDRINUSE, reason));
@@ -63,6 +60,21 @@ fn listening_agents(local: &SocketAddr, sharing: Sharing) -> Result<Vec<&'static
     Ok(own.collect())
 }
 
+/// Refuses a port to which another id is bound.
+pub(super) fn check_port(
+    at: &SocketAddr,
+    space: PortSpace,
+    sharing: Sharing,
+) -> Result<(), Refusal> {
+    match conflict(at, space, sharing) {
+        Some(errno) => Err(Refusal::new(
+            errno,
+            format!("{at}: another id is bound to the port"),
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Returns a random port of the range that Linux uses, for which no process listens, and to which no id is bound.
 pub(super) fn free_port(agents: &[&Agent], space: PortSpace) -> u16 {
     loop {
@@ -73,6 +85,21 @@ pub(super) fn free_port(agents: &[&Agent], space: PortSpace) -> u16 {
         if !is_taken && conflict(&anywhere, space, Sharing::default()).is_none() {
             return port;
         }
+    }
+}
+
+/// Prints, if the user wants to know, that requests from other addresses are received by another program.
+fn warn_of_port(agent: &Agent) {
+    if let Some(holder) = call::explains()
+        .then(|| agent.gsi.foreign_holder())
+        .flatten()
+    {
+        let ip = agent.ip;
+        let text = format!(
+            "{holder} has UDP port 4791 at {ip}, so requests from other addresses do not arrive: end it, or use another \
+             address of this host"
+        );
+        call::note("rdma_listen", &text);
     }
 }
 
@@ -128,9 +155,16 @@ fn listen(shared: &Arc<Shared>, backlog: c_int) -> Result<(), Refusal> {
                 std::io::ErrorKind::AddrInUse => libc::EADDRINUSE,
                 _ => error.raw_os_error().unwrap_or(libc::EIO),
             };
-            Refusal::new(errno, format!("cannot listen at {local}: {error}"))
+            let remedy = match errno {
+                libc::EACCES => {
+                    "; a process that changes its user (setuid) has to listen before that"
+                }
+                _ => "",
+            };
+            Refusal::new(errno, format!("cannot listen at {local}: {error}{remedy}"))
         })?;
         lock(&shared.state).services.push((agent, service));
+        warn_of_port(agent);
     }
     lock(&shared.state).phase = Phase::Listening;
     Ok(())

@@ -11,7 +11,7 @@ use super::agent::Agent;
 use super::agents::{agents, at};
 use super::event::Kind;
 use super::id::{Phase, Shared};
-use super::listen::free_port;
+use super::listen::{check_port, free_port};
 use super::path::PathRecord;
 use crate::call::{self, Refusal};
 use crate::object::lock;
@@ -50,14 +50,20 @@ pub(super) fn resolve_addr(
     source: Option<SocketAddr>,
     to: SocketAddr,
 ) -> Result<(), Refusal> {
-    let (phase, bound, local, space) = {
+    let (phase, bound, local, space, sharing) = {
         let state = lock(&shared.state);
-        (state.phase, state.agent, state.local, state.space)
+        let (phase, sharing) = (state.phase, state.sharing);
+        (phase, state.agent, state.local, state.space, sharing)
     };
     if !matches!(phase, Phase::New | Phase::Bound) {
         return Err(Refusal::invalid(format!(
             "an id that is {phase:?} cannot resolve an address"
         )));
+    }
+    if let (None, Some(source)) = (local, source)
+        && source.port() != 0
+    {
+        check_port(&source, space, sharing)?;
     }
     // An id that is bound keeps its address, whatever the source is, as the kernel's.
     let source = local.or(source);

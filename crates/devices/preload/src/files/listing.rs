@@ -129,7 +129,7 @@ unsafe fn open_ours(path: *const c_char) -> Option<*mut DIR> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
+pub(super) unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
     static NEXT: Next = Next::new(c"opendir");
     // SAFETY: the type of the function, and the program's path.
     unsafe {
@@ -139,7 +139,7 @@ unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn closedir(stream: *mut DIR) -> c_int {
+pub(super) unsafe extern "C" fn closedir(stream: *mut DIR) -> c_int {
     static NEXT: Next = Next::new(c"closedir");
     if COUNT.load(Ordering::Relaxed) > 0 {
         let mut open = OPEN.lock();
@@ -168,7 +168,7 @@ unsafe extern "C" fn rewinddir(stream: *mut DIR) {
 macro_rules! readdir {
     ($($name:ident $reentrant:ident),*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(stream: *mut DIR) -> *mut dirent64 {
+        pub(super) unsafe extern "C" fn $name(stream: *mut DIR) -> *mut dirent64 {
             static NEXT: Next = Next::new(c_name!($name));
             // SAFETY: the type of the function, and the program's stream.
             unsafe {

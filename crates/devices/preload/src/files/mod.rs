@@ -3,7 +3,7 @@
 //! Communication libraries check a device's files before they use it. The calls that open a file, ask for its status or
 //! resolve its path are passed on to the C library. Only if it finds no file, and the path is one of a device of ours,
 //! they are answered here, from the `tree`: files of sysfs have their text in anonymous memory. The files in
-//! `/dev/infiniband` cannot be opened. Directories can be listed (`listing`), but not opened by `open`.
+//! `/dev/infiniband` cannot be opened. Directories can be listed (`listing`, `glob`), but not opened by `open`.
 
 /// Returns the name of a function as a C string.
 macro_rules! c_name {
@@ -15,6 +15,7 @@ macro_rules! c_name {
     };
 }
 
+mod glob;
 pub(crate) mod listing;
 mod tree;
 

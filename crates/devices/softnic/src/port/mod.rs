@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, Weak};
 
 use adverb_verbs::{AsyncEvent, Gid, OpenError, PathMtu, SrqId, open_files_remedy};
+use rustix::process::{Uid, geteuid};
 use spin::mutex::SpinMutex;
 
 use crate::shm::arena::Arena;
@@ -91,6 +92,8 @@ pub(crate) struct Port {
     pub(crate) udp: Option<Udp>,
     /// The process that opened it. A child may have inherited it.
     process: Process,
+    /// The effective user who opened it.
+    user: Uid,
     _withheld: [Withheld; 2],
     /// The port file, locked while the process lives.
     file: Arc<File>,
@@ -200,7 +203,8 @@ impl Port {
         let mapping = Mapping::new(&mapped, layout::LENGTH as u64, Population::Lazy)?;
         let wake = Wake::create(dir, slot)?;
         let epoch = random_u64()?;
-        announce(mapping.at(0), epoch);
+        let user = geteuid();
+        announce(mapping.at(0), epoch, user);
         // SAFETY: both live in the port, and the tables are lent only by borrowing it.
         let tables = unsafe { Tables::of(&mapping) };
         // Packets to an earlier process with this address may still be in flight. With a random first index
@@ -216,6 +220,7 @@ impl Port {
             gid: bound.as_ref().map_or(LOCALHOST, Bound::gid),
             udp: bound.map(Udp::new),
             process: Process::current(),
+            user,
             _withheld: [
                 Withheld::new(file.as_fd()),
                 Withheld::new(wake.fifo.as_fd()),
@@ -391,9 +396,10 @@ impl Drop for Port {
 }
 
 /// Writes the owner of a port to its header; the magic number last, because it marks the header as valid.
-fn announce(header: &Header, epoch: u64) {
+fn announce(header: &Header, epoch: u64, user: Uid) {
     header.epoch.store(epoch, Ordering::Relaxed);
     header.pid.store(std::process::id(), Ordering::Relaxed);
+    header.user.store(user.as_raw(), Ordering::Relaxed);
     header
         .pid_namespace
         .store(pid_namespace(), Ordering::Relaxed);
@@ -409,6 +415,9 @@ pub(crate) fn remedy(dir: &Dir, error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOMEM | libc::EAGAIN) => {
             return "; raise the limits of memory (ulimit -v, ulimit -l)".to_owned();
+        }
+        Some(libc::EACCES) => {
+            return "; the process has changed its user since it opened the device: open it afterwards".to_owned();
         }
         Some(libc::EFBIG) => return "; raise the limit of a file's size (ulimit -f)".to_owned(),
         _ => {}

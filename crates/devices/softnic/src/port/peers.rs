@@ -3,14 +3,16 @@
 use std::sync::Arc;
 #[cfg(feature = "testing")]
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use adverb_verbs::Qpn;
+use rustix::process::geteuid;
 
 use super::Port;
 #[cfg(feature = "testing")]
 use super::PrivateReach;
-use crate::shm::layout::slot_of;
+use crate::shm::layout::{Header, slot_of};
 use crate::shm::peer::{Peer, PeerError};
 use crate::shm::quiesce;
 use crate::shm::sync::lock;
@@ -27,9 +29,31 @@ pub(crate) enum SenderWatch {
 }
 
 impl Port {
-    /// Returns the peer that has `qpn`, and maps it at first use.
+    /// Records the process's effective user for its peers. Returns whether it is still the user who opened the port:
+    /// otherwise the process cannot open files of peers.
+    pub(crate) fn check_user(&self) -> bool {
+        let (user, header): (_, &Header) = (geteuid(), self.mapping.at(0));
+        if !self.is_inherited() {
+            header.user.store(user.as_raw(), Ordering::Relaxed);
+        }
+        user == self.user
+    }
+
+    /// Returns the peer that has `qpn`, and maps it at first use. Both sides find the same if either process has changed
+    /// its user: they share no memory.
     pub(crate) fn peer_of(&self, qpn: Qpn) -> Result<Arc<Peer>, PeerError> {
         let slot = slot_of(qpn);
+        if !self.check_user() {
+            return Err(PeerError::OtherUser { slot });
+        }
+        let peer = self.known_peer(slot)?;
+        match peer.has_user(self.user) {
+            true => Ok(peer),
+            false => Err(PeerError::OtherUser { slot }),
+        }
+    }
+
+    fn known_peer(&self, slot: u32) -> Result<Arc<Peer>, PeerError> {
         let mut peers = lock(&self.peers);
         let is_usable = |peer: &&Arc<Peer>| !peer.is_dead() && !peer.has_left();
         if let Some(peer) = peers.get(&slot).filter(is_usable) {
@@ -42,9 +66,15 @@ impl Port {
         Ok(peer)
     }
 
+    /// Returns the PID namespace in which the port was opened. The process may no longer find /proc (`chroot`).
+    fn pid_namespace(&self) -> u64 {
+        let header: &Header = self.mapping.at(0);
+        header.pid_namespace.load(Ordering::Relaxed)
+    }
+
     fn open_peer(&self, slot: u32) -> Result<Peer, PeerError> {
         #[cfg_attr(not(feature = "testing"), expect(unused_mut))]
-        let mut peer = Peer::open(&self.dir, slot)?;
+        let mut peer = Peer::open(&self.dir, slot, self.pid_namespace())?;
         #[cfg(feature = "testing")]
         if let Some(reach) = self.private_reach.get() {
             peer.is_other_process |= *reach != PrivateReach::Directly;

@@ -211,6 +211,7 @@ impl SoftQp {
         index: u32,
     ) -> Result<Self, CreateError> {
         let port = &pd.handle.port;
+        port.check_user();
         port.reserve_entry(TableEntry::Qp(index))
             .map_err(|e| port.no_room("make a queue pair", e))?;
         let datagrams = take_datagrams(pd, init, srq.as_deref(), index)?;

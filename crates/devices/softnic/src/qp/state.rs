@@ -269,7 +269,10 @@ impl QpInner {
             Some(connection) if connection.peer.is_dead() && self.service.is_reliable() => {
                 "its process has ended"
             }
-            Some(connection) => return Ok(Path::SharedMemory(connection)),
+            Some(connection) => {
+                connection.open_channel();
+                return Ok(Path::SharedMemory(connection));
+            }
             None => "the queue pair does not exist",
         };
         if has_udp {

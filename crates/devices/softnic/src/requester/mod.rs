@@ -11,6 +11,7 @@ use adverb_verbs::{
     AccessFlags, Operation, Psn, QpState, QpType, Qpn, RetryParams, Rkey, RnrTimer, SendFlags,
     SendRequest, Srqn, WcStatus,
 };
+use rustix::process::geteuid;
 
 use crate::port::Port;
 use crate::shm::layout::{
@@ -162,6 +163,19 @@ impl Connection {
             attached: None,
             cache: RegionCache::default(),
         })
+    }
+
+    /// Opens the channel of the peer's completion queue, if it has one and this process may change its user before the first
+    /// event: it could not open the channel then.
+    pub(crate) fn open_channel(&self) {
+        if !geteuid().is_root() {
+            return;
+        }
+        let cq = self.remote().recv_cq.load(Ordering::Relaxed);
+        let duties = self.peer.cq_entry(cq).map(Duties::of);
+        if let Some(channel) = duties.and_then(Duties::channel) {
+            drop(self.peer.open_channel(channel));
+        }
     }
 
     pub(crate) fn remote(&self) -> &QpEntry {

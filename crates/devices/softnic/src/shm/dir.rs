@@ -240,6 +240,12 @@ impl Dir {
         &self.path
     }
 
+    /// Whether the path still leads this process to the directory: not after a `chroot`.
+    pub(crate) fn is_at_path(&self) -> bool {
+        let (there, here) = (lstat(&self.path), fstat(&self.fd));
+        there.is_ok_and(|there| here.is_ok_and(|here| there.st_ino == here.st_ino))
+    }
+
     fn claim_locked<T>(
         &self,
         mut hold: impl FnMut(u32) -> Result<Option<T>, OpenError>,

@@ -21,7 +21,7 @@ use crate::shm::ready::Ready;
 use crate::shm::sync::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// First word of a port file: "adverb" and a layout version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x0c");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x0d");
 
 /// Bits of a queue pair number that index the owner's table; those above are the port's slot.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
@@ -113,6 +113,8 @@ pub(crate) struct Header {
     pub(crate) pid_namespace: AtomicU64,
     /// The owner's process.
     pub(crate) pid: AtomicU32,
+    /// The owner's effective user when it last made or connected a queue pair. It may change (`setuid`).
+    pub(crate) user: AtomicU32,
     /// Marked by the owner's engine thread, and by the kernel when that ends (`life`).
     pub(crate) engine: std::sync::atomic::AtomicU32,
     /// Slots of peers with an outstanding owner request. Set by the peers and cleared by the owner.

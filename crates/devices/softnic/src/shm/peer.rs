@@ -1,16 +1,17 @@
 //! The port of another process: its file, regions and channels, and whether it is alive.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Uid, getpid, pidfd_open};
 
 use crate::program_memory::page_size;
 use crate::shm::dir::Dir;
@@ -22,6 +23,9 @@ use crate::shm::life;
 use crate::shm::process::{self, CopyFailure, Direction, Pieces};
 use crate::shm::segment::{Mapping, Population, Tables};
 use crate::shm::sync::lock;
+
+/// Completion channels that were opened, by number.
+type Channels = HashMap<u32, File>;
 
 /// A peer's mapped port.
 #[derive(Debug)]
@@ -35,7 +39,7 @@ pub(crate) struct Peer {
     tables: Tables,
     wake: File,
     regions: Mutex<HashMap<u32, Arc<PeerRegion>>>,
-    channels: Mutex<HashMap<u32, File>>,
+    channels: Mutex<Channels>,
     dead: AtomicBool,
     /// Its regions of program memory are in another process.
     pub(crate) is_other_process: bool,
@@ -122,6 +126,10 @@ pub(crate) enum PeerError {
     Ended { slot: u32 },
     #[error("port {slot} was made by another version of Adverb; use one version on both sides")]
     Version { slot: u32 },
+    #[error(
+        "this process or the process of port {slot} has changed its user since it opened the device"
+    )]
+    OtherUser { slot: u32 },
     #[error("port {slot} belongs to another PID namespace, which the local port does not reach")]
     PidNamespace { slot: u32 },
     #[error("cannot watch the process of port {slot}: {source}")]
@@ -164,8 +172,8 @@ pub(crate) fn check_pidfd() -> Result<(), PidfdError> {
 }
 
 impl Peer {
-    /// Maps the port of `slot`.
-    pub(crate) fn open(dir: &Dir, slot: u32) -> Result<Self, PeerError> {
+    /// Maps the port of `slot`. `namespace` is the PID namespace of this process.
+    pub(crate) fn open(dir: &Dir, slot: u32, namespace: u64) -> Result<Self, PeerError> {
         let system = |source| PeerError::System { slot, source };
         let file = dir.open_peer(slot, "port").map_err(|e| match e.kind() {
             ErrorKind::NotFound | ErrorKind::PermissionDenied => {
@@ -182,7 +190,7 @@ impl Peer {
         if header.magic.load(Ordering::Acquire) != layout::MAGIC {
             return Err(PeerError::Version { slot });
         }
-        if header.pid_namespace.load(Ordering::Relaxed) != pid_namespace() {
+        if header.pid_namespace.load(Ordering::Relaxed) != namespace {
             return Err(PeerError::PidNamespace { slot });
         }
         let pid = Pid::from_raw(header.pid.load(Ordering::Relaxed) as i32)
@@ -239,6 +247,12 @@ impl Peer {
     pub(crate) fn has_left(&self) -> bool {
         let header: &Header = self.mapping.at(0);
         header.magic.load(Ordering::Acquire) != layout::MAGIC
+    }
+
+    /// Whether the owner had this effective user when it last made or connected a queue pair.
+    pub(crate) fn has_user(&self, user: Uid) -> bool {
+        let header: &Header = self.mapping.at(0);
+        header.user.load(Ordering::Relaxed) == user.as_raw()
     }
 
     /// Whether the owner still runs the program that opened the port, as far as is known now.
@@ -347,17 +361,21 @@ impl Peer {
         let _ = rustix::io::write(&self.wake, &[0]);
     }
 
+    /// Opens completion channel `channel` of the peer, unless it is open.
+    pub(crate) fn open_channel(&self, channel: u32) -> io::Result<MutexGuard<'_, Channels>> {
+        let mut channels = lock(&self.channels);
+        if let Entry::Vacant(new) = channels.entry(channel) {
+            new.insert(self.dir.open_fifo(self.slot, &format!("c{channel}"))?);
+        }
+        Ok(channels)
+    }
+
     /// Writes a completion event to channel `channel` of the peer.
     pub(crate) fn raise(&self, channel: u32, cq: u32) -> io::Result<()> {
-        let mut channels = lock(&self.channels);
-        let fifo = match channels.entry(channel) {
-            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::hash_map::Entry::Vacant(new) => {
-                new.insert(self.dir.open_fifo(self.slot, &format!("c{channel}"))?)
-            }
-        };
+        let channels = self.open_channel(channel)?;
+        let fifo = &channels[&channel];
         // So few bytes are written at once, or not at all.
-        rustix::io::retry_on_intr(|| rustix::io::write(&*fifo, &cq.to_ne_bytes()))?;
+        rustix::io::retry_on_intr(|| rustix::io::write(fifo, &cq.to_ne_bytes()))?;
         Ok(())
     }
 

@@ -40,13 +40,13 @@ pub(super) fn find() -> anyhow::Result<PathBuf> {
         None => {
             let places = places.map(|place| place.display().to_string()).join(", ");
             bail!(
-                "{NAME} is not in {places}: install it with `make install`, or build adverb with `cargo build --release`"
+                "{NAME} is not in {places}, or the path has a space, a colon or $: install it with `make install`, or build adverb with `cargo build --release`"
             )
         }
     }
 }
 
-/// Whether LD_PRELOAD can name this file: its separators are spaces and colons.
+/// Whether LD_PRELOAD can name this file: its separators are spaces and colons, and the loader replaces `$LIB` and others.
 fn is_loadable(file: &Path) -> bool {
     let path = file.canonicalize();
     path.is_ok_and(|path| {
@@ -54,7 +54,7 @@ fn is_loadable(file: &Path) -> bool {
             .as_os_str()
             .as_bytes()
             .iter()
-            .any(|b| b" :".contains(b))
+            .any(|b| b" :$".contains(b))
     })
 }
 
@@ -148,7 +148,7 @@ fn written_into(folder: &Path, library: &Embedded) -> io::Result<PathBuf> {
     let file = folder.join(format!("libadverb_preload-{:016x}.so", library.build()?));
     if !is_loadable(&folder) {
         return Err(io::Error::other(
-            "LD_PRELOAD takes no path with a space or colon",
+            "LD_PRELOAD takes no path with a space, a colon or $",
         ));
     }
     if fs::metadata(&file).is_ok_and(|there| there.len() == library.size) {

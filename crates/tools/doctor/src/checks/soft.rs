@@ -3,10 +3,12 @@
 use adverb_units::Bytes;
 
 use crate::finding::{Check, Finding, Subject, Verdict};
-use crate::machine::{Access, Machine};
+use crate::machine::{Access, Machine, RefusedDir};
 
 /// Enough space for the buffers of a study.
 const ROOMY: Bytes = Bytes::mib(64);
+/// Too little space for a port and its queues.
+const SCANT: Bytes = Bytes::mib(1);
 
 pub(super) fn shared_memory(machine: &Machine) -> Finding {
     let shm = &machine.shared_memory;
@@ -20,8 +22,13 @@ pub(super) fn shared_memory(machine: &Machine) -> Finding {
         ),
         (Access::Denied, _) => finding(Verdict::Broken, format!("{dir} is not writable"))
             .run(format!("{sudo}chmod 1777 {dir}")),
+        (Access::Granted, _) if !shm.refused.is_empty() => refused(machine, &shm.refused[0]),
         (Access::Granted, Some(free)) if free < ROOMY => {
-            finding(Verdict::Warning, format!("{} free in {dir}", rounded(free)))
+            let verdict = match free < SCANT {
+                true => Verdict::Broken,
+                false => Verdict::Warning,
+            };
+            finding(verdict, format!("{} free in {dir}", rounded(free)))
                 .run(format!("{sudo}mount -o remount,size=1G {dir}"))
                 .advise("in a container: docker run --shm-size=1g")
         }
@@ -29,6 +36,24 @@ pub(super) fn shared_memory(machine: &Machine) -> Finding {
             let free = free.map_or(String::new(), |free| format!("{} free in ", rounded(free)));
             finding(Verdict::Ok, format!("{free}{dir}, writable"))
         }
+    }
+}
+
+/// The finding that the device refuses a directory.
+fn refused(machine: &Machine, RefusedDir { dir, uid, mode }: &RefusedDir) -> Finding {
+    let dir = dir.display();
+    let found = match mode {
+        Some(mode) => {
+            format!("{dir} (mode {mode:o}, uid {uid}) is not a private directory of this user")
+        }
+        None => format!("{dir} (uid {uid}) is not a directory"),
+    };
+    let finding = Finding::new(Check::SharedMemory, Subject::Soft, Verdict::Broken, found);
+    let is_own = *uid == machine.process.uid;
+    match (is_own, mode) {
+        (true, Some(_)) => finding.run(format!("chmod 700 {dir}")),
+        (true, None) => finding.run(format!("rm {dir}")),
+        (false, _) => finding.run(format!("{}rm -r {dir}", machine.process.sudo())),
     }
 }
 

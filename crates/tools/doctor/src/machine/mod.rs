@@ -119,6 +119,19 @@ pub struct SharedMemory {
     pub free: Option<Bytes>,
     /// What processes that have ended left there.
     pub leftovers: Vec<Leftover>,
+    /// What has the name of a directory of this user's, but is refused by the device.
+    pub refused: Vec<RefusedDir>,
+}
+
+/// What has the name of a directory of this user's, but is not a directory that only this user may read and change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedDir {
+    /// Its path.
+    pub dir: PathBuf,
+    /// Its owner.
+    pub uid: u32,
+    /// Its permissions; `None` if it is not a directory.
+    pub mode: Option<u32>,
 }
 
 /// A directory of the user-space device without a live process.
@@ -147,7 +160,7 @@ impl Machine {
             rdma_cm: Access::of_device(&root.join("dev/infiniband/rdma_cm")),
             memory: Memory::gather(root),
             processors: Processors::gather(root),
-            shared_memory: SharedMemory::at(&process.shared_memory(root)),
+            shared_memory: SharedMemory::at(&process.shared_memory(root), process.uid),
             netdevs: netdevs(root),
             process,
         })
@@ -269,22 +282,39 @@ impl Processors {
 }
 
 impl SharedMemory {
-    fn at(dir: &Path) -> Self {
+    fn at(dir: &Path, user: u32) -> Self {
         let stat = rustix::fs::statvfs(dir).ok();
         SharedMemory {
             dir: dir.to_owned(),
             access: Access::of_dir(dir),
             free: stat.map(|s| Bytes::new(s.f_bavail.saturating_mul(s.f_frsize))),
             leftovers: leftovers(dir),
+            refused: refused(dir, user),
         }
     }
+}
+
+/// Looks for what the device refuses to use as a directory of this user.
+fn refused(shared_memory: &Path, user: u32) -> Vec<RefusedDir> {
+    let names = names(shared_memory).into_iter();
+    let refused = |name: String| {
+        let dir = shared_memory.join(name);
+        let meta = fs::symlink_metadata(&dir).ok()?;
+        let mode = meta.is_dir().then_some(meta.mode() & 0o777);
+        let uid = meta.uid();
+        (mode != Some(0o700) || uid != user).then_some(RefusedDir { dir, uid, mode })
+    };
+    names
+        .filter(|name| user_of(name) == Some(user))
+        .filter_map(refused)
+        .collect()
 }
 
 /// Looks for directories without a live process among those that this process may enter.
 fn leftovers(shared_memory: &Path) -> Vec<Leftover> {
     let names = names(shared_memory).into_iter();
     let dirs = names
-        .filter(|name| is_of_a_user(name))
+        .filter(|name| user_of(name).is_some())
         .map(|name| shared_memory.join(name));
     let leftover = |dir: PathBuf| {
         let files: Vec<PathBuf> = fs::read_dir(&dir)
@@ -301,11 +331,10 @@ fn leftovers(shared_memory: &Path) -> Vec<Leftover> {
     dirs.filter_map(leftover).collect()
 }
 
-/// Whether a directory has the name of a user's: `adverb-UID`, or `adverb-UID@ADDR-NS`.
-fn is_of_a_user(name: &str) -> bool {
-    let uid = name.strip_prefix("adverb-").unwrap_or_default();
-    let uid = uid.split('@').next().unwrap_or_default();
-    uid.parse::<u32>().is_ok()
+/// Returns the user whose directories have this name: `adverb-UID`, or `adverb-UID@ADDR-NS`.
+fn user_of(name: &str) -> Option<u32> {
+    let uid = name.strip_prefix("adverb-")?;
+    uid.split('@').next()?.parse().ok()
 }
 
 /// Whether this is the port file of a live process, which holds a lock on it. A file that cannot be opened may be one.
