@@ -170,8 +170,9 @@ mod tests {
     /// `--timeout 1ms,16ms` and `--put 0,0.5` were refused.
     #[test]
     fn every_numeric_option_of_a_program_takes_a_list() {
-        // Names, words and places.
+        // Names, words, places, and what all points have in common.
         let others = [
+            "RUNS",
             "DEV",
             "FILE",
             "INDEX",

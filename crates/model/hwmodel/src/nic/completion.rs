@@ -28,6 +28,15 @@ pub(crate) struct Entry {
     pub(crate) frees: Frees,
     /// Bytes of inline payload.
     pub(crate) inline: u64,
+    /// Whether it completes a receive of a message with the solicited event bit.
+    pub(crate) solicited: bool,
+}
+
+impl Entry {
+    /// Whether it raises an event of a queue that is armed for `on`.
+    pub(crate) fn raises(&self, on: NotifyOn) -> bool {
+        on == NotifyOn::Any || self.solicited || !self.completion.status.is_success()
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]

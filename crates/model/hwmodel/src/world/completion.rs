@@ -14,13 +14,7 @@ use crate::world::fabric::{Event, EventQueue, Fabric};
 
 impl Fabric {
     /// Adds a completion to its queue, where it is visible from `entry.at` on.
-    fn complete(
-        &mut self,
-        cq: CqIndex,
-        mut entry: Entry,
-        solicited: bool,
-        events: &mut EventQueue,
-    ) {
+    fn complete(&mut self, cq: CqIndex, mut entry: Entry, events: &mut EventQueue) {
         let queue = &mut self.cqs[cq];
         if queue.entries.len() >= queue.capacity as usize {
             queue.overrun = true;
@@ -34,11 +28,7 @@ impl Fabric {
         if let Some(poller) = &mut queue.poller {
             entry.at = poller.take(entry.at);
         }
-        let raises = match queue.armed {
-            Some(NotifyOn::Any) => true,
-            Some(NotifyOn::Solicited) => solicited || !entry.completion.status.is_success(),
-            None => false,
-        };
+        let raises = queue.armed.is_some_and(|on| entry.raises(on));
         queue.entries.push_back(entry);
         events.signal_at(queue.condition, entry.at);
         if raises {
@@ -72,11 +62,12 @@ impl Fabric {
                 life: qp.life,
                 frees: Frees::Sends(next),
                 inline: 0,
+                solicited: false,
             });
             let (cq, qp_type) = (qp.send_cq, qp.qp_type);
             qp.sq.remove_ended();
             if let Some(entry) = entry {
-                self.complete(cq, entry, false, events);
+                self.complete(cq, entry, events);
             }
             if !status.is_success() && status != WcStatus::WrFlushErr {
                 let state = match qp_type {
@@ -115,8 +106,9 @@ impl Fabric {
             life: qp.life,
             frees: Frees::Receive,
             inline,
+            solicited,
         };
-        self.complete(qp.recv_cq, entry, solicited, events);
+        self.complete(qp.recv_cq, entry, events);
     }
 
     /// Completes failed receives, after those whose messages are being delivered.
@@ -186,11 +178,9 @@ impl Fabric {
     pub(crate) fn arm(&mut self, cq: CqIndex, on: NotifyOn, now: Time, events: &mut EventQueue) {
         let queue = &mut self.cqs[cq];
         // Completions that are not visible yet count as arriving after the queue was armed.
-        let pending = queue.entries.iter().find(|entry| entry.at > now);
-        match pending {
-            Some(entry) if on == NotifyOn::Any => {
-                events.schedule(entry.at, Event::Interrupt { cq });
-            }
+        let mut pending = queue.entries.iter().filter(|entry| entry.at > now);
+        match pending.find(|entry| entry.raises(on)) {
+            Some(entry) => events.schedule(entry.at, Event::Interrupt { cq }),
             // Arming for solicited completions does not undo arming for any completion.
             _ if queue.armed == Some(NotifyOn::Any) => {}
             _ => queue.armed = Some(on),

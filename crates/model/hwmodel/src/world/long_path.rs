@@ -136,7 +136,11 @@ impl Fabric {
             return self.unanswered(message, events);
         }
         let m = self.messages.get(message);
-        m.seq -= u64::from(psn.distance_from(expected));
+        // Unless both ends began with different PSNs.
+        let Some(seq) = m.seq.checked_sub(psn.distance_from(expected).into()) else {
+            return self.unanswered(message, events);
+        };
+        m.seq = seq;
         self.answer(message, Answer::OutOfSequence, at, events);
     }
 

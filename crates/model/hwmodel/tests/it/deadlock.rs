@@ -4,8 +4,11 @@ use adverb_hwmodel::{Cluster, ModelStation, Placement, Preset};
 use adverb_sim::{Budget, Outcome};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
-    AccessFlags, CompletionQueue, Context, MemoryRegion, NotifyOn, RoleId, Station, WorkCompletion,
+    AccessFlags, CompletionQueue, Context, MemoryRegion, NotifyOn, Operation, QpType, QueuePair,
+    RemoteAddress, RetryCount, Rkey, RoleId, SendRequest, Station, WorkCompletion, WrId,
 };
+
+use crate::common::two::{Loop, SIGNALED, SOON, alone, init};
 
 /// Runs two roles that deadlock; returns the outcome's text.
 fn deadlock(
@@ -71,4 +74,42 @@ fn an_event_that_never_comes() {
     ] {
         assert!(report.contains(waits), "{report}");
     }
+}
+
+/// An error also raises the event of a queue that is armed for solicited completions, if the NIC was already writing it. The
+/// role waited for ever.
+#[test]
+fn an_error_that_is_not_yet_visible_raises_the_event_of_a_queue_armed_meanwhile() {
+    alone(|station| {
+        let context = station.context();
+        let pd = context.alloc_pd().unwrap();
+        let all = AccessFlags::all();
+        let mr = context.alloc_mr(&pd, Bytes::new(64), all).unwrap();
+        let mut waits = 0;
+        for delay in (0..100).map(|n| Span::from_ns(50) * n) {
+            let channel = context.create_channel().unwrap();
+            let cq = context.create_cq(4, Some(&channel)).unwrap();
+            let qps = [0, 1].map(|_| context.create_qp(&pd, &init(&cq, QpType::Rc)).unwrap());
+            for (one, other) in [(0, 1), (1, 0)] {
+                let way = Loop::of(context);
+                way.join(&qps[one], &qps[other], QpType::Rc, RetryCount::MAX);
+            }
+            let nowhere = RemoteAddress {
+                addr: 0,
+                rkey: Rkey(0),
+            };
+            let sges = [mr.sge(0, 8).unwrap()];
+            let write = SendRequest::new(WrId(1), Operation::RdmaWrite(nowhere), &sges);
+            qps[0].post_send(&[write.with_flags(SIGNALED)]).unwrap();
+            station.sleep(delay);
+            cq.req_notify(NotifyOn::Solicited).unwrap();
+            let mut wc = [WorkCompletion::default()];
+            if cq.poll(&mut wc).unwrap() == 0 {
+                let event = station.wait_event(&channel, SOON);
+                event.unwrap_or_else(|error| panic!("armed after {delay}: {error}"));
+                waits += 1;
+            }
+        }
+        assert!((10..90).contains(&waits), "{waits}");
+    });
 }
