@@ -146,8 +146,8 @@ impl Gsi {
         self.udp().has_standard_port()
     }
 
-    /// Describes what holds UDP port 4791 of this address, if it is no process of this user that has the device: requests from
-    /// other addresses do not reach this process then.
+    /// Describes the program that holds UDP port 4791 of this address instead of a process of this user's that has opened the
+    /// device. Requests from other addresses do not reach this process then.
     pub fn foreign_holder(&self) -> Option<String> {
         if self.has_standard_port() || self.handle.port.dir.has_owner(0) {
             return None;

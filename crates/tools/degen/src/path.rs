@@ -159,7 +159,7 @@ impl Path {
     /// SIGKILL; the processes that it has started itself remain.
     ///
     /// # Errors
-    /// The outer one is [`Path::within`]'s, the inner one that of starting the program.
+    /// As [`Path::within`]; the inner error is why the program was not started.
     pub fn spawn(&self, end: usize, command: &mut Command) -> io::Result<io::Result<Child>> {
         self.within(end, || spawn(command))
     }

@@ -76,10 +76,10 @@ fn an_event_that_never_comes() {
     }
 }
 
-/// An error also raises the event of a queue that is armed for solicited completions, if the NIC was already writing it. The
-/// role waited for ever.
+/// An error also raises the event of a queue that is armed for solicited completions while the NIC writes it. The role waited
+/// indefinitely.
 #[test]
-fn an_error_that_is_not_yet_visible_raises_the_event_of_a_queue_armed_meanwhile() {
+fn an_error_raises_the_event_of_a_queue_armed_while_it_is_written() {
     alone(|station| {
         let context = station.context();
         let pd = context.alloc_pd().unwrap();

@@ -283,7 +283,7 @@ fn a_parameter_that_follows_the_axis_does_not_divide_a_sweep() {
     assert_eq!(page.matches("class=\"series\"").count(), 1);
     assert!(
         page.contains(">3</text>"),
-        "a tick at a value that is no power of two"
+        "a tick at a value other than a power of two"
     );
 }
 
