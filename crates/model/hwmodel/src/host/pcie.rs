@@ -36,22 +36,51 @@ pub(crate) struct Arrival {
     pub(crate) idle: Time,
 }
 
+/// A direction of the link. Its data packets are served in turn; others share its bandwidth, but not the queue.
+#[derive(Clone, Copy, Debug)]
+struct Direction {
+    data: Server,
+    /// What others have used of the bandwidth that data packets would have had.
+    owed: Span,
+    /// How much of that a data packet can wait for.
+    most: Span,
+}
+
+impl Direction {
+    fn new(most: Span) -> Self {
+        Direction {
+            data: Server::default(),
+            owed: Span::ZERO,
+            most,
+        }
+    }
+
+    /// Others use the link for `span`.
+    fn share(&mut self, span: Span) {
+        self.owed += span;
+    }
+
+    /// Serves a data packet that arrives at `at` for `span`; returns when its service begins. It waits for what others
+    /// have used, unless they used it while there were no data.
+    fn begin(&mut self, at: Time, span: Span) -> Time {
+        let idle = at - self.data.free().min(at);
+        self.owed = self.owed.saturating_sub(idle);
+        let wait = self.owed.min(self.most);
+        self.owed = self.owed.saturating_sub(wait);
+        self.data.begin(at, wait + span) + wait
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Pcie {
-    /// NIC to memory.
-    up: Server,
-    /// Memory to NIC.
-    down: Server,
-    /// Short reads ([`Pcie::read_few`]).
-    few: Server,
+    /// NIC to memory: writes, and requests of reads.
+    up: Direction,
+    /// Memory to NIC: completions of reads, and MMIO.
+    down: Direction,
+    /// Short reads ([`Pcie::read_few`]), and MMIO.
+    few: Direction,
     /// CPU to NIC.
     mmio: Server,
-    /// Time that read requests occupied upstream, and MMIO downstream, since the last data packet in that
-    /// direction. The next data packet pays for it.
-    up_debt: Span,
-    down_debt: Span,
-    /// As `down_debt`, for the next short read.
-    few_debt: Span,
     tags: Slots,
     /// How long reads held a tag, except while they waited for the link.
     tagged: Span,
@@ -94,17 +123,17 @@ impl Pcie {
             }
         };
         let bandwidth = lane(params.generation) * f64::from(params.lanes.get()) * params.efficiency;
+        let byte = ByteTime::of_rate(bandwidth);
+        // A long read sends no more requests at once than there are tags.
+        let requests = byte.of(overhead.request) * u64::from(params.read_tags);
         Pcie {
-            up: Server::default(),
-            down: Server::default(),
-            few: Server::default(),
+            up: Direction::new(requests),
+            down: Direction::new(Span::MAX),
+            few: Direction::new(Span::MAX),
             mmio: Server::default(),
-            up_debt: Span::ZERO,
-            down_debt: Span::ZERO,
-            few_debt: Span::ZERO,
             tags: Slots::new(params.read_tags as usize),
             tagged: Span::ZERO,
-            byte: ByteTime::of_rate(bandwidth),
+            byte,
             overhead,
             max_payload: params.max_payload_bytes.get().into(),
             max_read_request: params.max_read_request_bytes.get().into(),
@@ -141,8 +170,8 @@ impl Pcie {
         let tlps = bytes.div_ceil(LINE).max(1);
         self.traffic.mmio_writes += tlps;
         let span = self.byte.of(bytes + tlps * self.overhead.request);
-        self.down_debt += span;
-        self.few_debt += span;
+        self.down.share(span);
+        self.few.share(span);
         let end = self.mmio.serve(at, span);
         self.trace.note(StepKind::MmioData(bytes), at, end);
         end
@@ -152,19 +181,13 @@ impl Pcie {
     pub(crate) fn write(&mut self, at: Time, delay: Span, bytes: u64) -> Time {
         self.traffic.write_lines += bytes.div_ceil(LINE);
         let wire = self.write_bytes(bytes);
-        let debt = std::mem::take(&mut self.up_debt);
-        let span = self.byte.of(wire) + debt;
+        let span = self.byte.of(wire);
         let goes = self.up.begin(at, span) + delay;
         let seen = goes + span + self.one_way;
         let kind = StepKind::Write(self.trace.subject(), bytes);
         self.trace.note(StepKind::PcieWait, at + delay, goes);
         self.trace.note(kind, goes, seen);
         seen
-    }
-
-    /// Returns the time until a write of `bytes` is visible, on an idle link.
-    pub(crate) fn write_time(&self, bytes: u64) -> Span {
-        self.byte.of(self.write_bytes(bytes)) + self.one_way
     }
 
     /// Returns the size of a write of `bytes` on the link.
@@ -180,14 +203,14 @@ impl Pcie {
 
     /// Delays further writes: memory accepts the last one only at `until`, and writes keep their order.
     pub(crate) fn hold_writes(&mut self, until: Time) {
-        self.up.serve(until, Span::ZERO);
+        self.up.data.serve(until, Span::ZERO);
     }
 
     /// Returns how long each direction of the link, and a tag on average, was in use.
     pub(crate) fn busy(&self) -> [(&'static str, Span); 4] {
         [
-            ("PCIe, NIC to memory", self.up.busy()),
-            ("PCIe, memory to NIC", self.down.busy()),
+            ("PCIe, NIC to memory", self.up.data.busy()),
+            ("PCIe, memory to NIC", self.down.data.busy()),
             ("PCIe, CPU to NIC", self.mmio.busy()),
             (
                 "PCIe reads in flight",
@@ -200,7 +223,7 @@ impl Pcie {
     /// what is on the link.
     #[inline]
     pub(crate) fn admit_write(&self, at: Time) -> Time {
-        at + (self.up.free() - at).saturating_sub(self.one_way)
+        at + (self.up.data.free() - at).saturating_sub(self.one_way)
     }
 
     /// The NIC decides at `at` to read `bytes` `delay` later; memory answers after `latency`.
@@ -208,15 +231,14 @@ impl Pcie {
         self.traffic.read_lines += bytes.div_ceil(LINE);
         let requests = bytes.div_ceil(self.max_read_request).max(1);
         let request = self.byte.of(self.overhead.request);
-        self.up_debt += request * requests;
+        self.up.share(request * requests);
         let start = self.tags.admit(at);
         let completions = bytes.div_ceil(self.completion);
         let wire = self.byte.of(bytes + completions * self.overhead.completion);
         let head = bytes.min(self.completion) + self.overhead.completion;
-        let debt = std::mem::take(&mut self.down_debt);
         // Reads keep their order, so the completion's place in the downstream is fixed now; it is used one
         // round trip later.
-        let begin = self.down.begin(start, wire + debt) + debt;
+        let begin = self.down.begin(start, wire);
         let round_trip = request + self.one_way * 2 + latency;
         let way = delay + round_trip;
         self.tags.occupy(begin + wire + round_trip);
@@ -237,11 +259,10 @@ impl Pcie {
         let asked = self.tags.count() as u64 * self.max_read_request;
         let completions = bytes.div_ceil(self.completion);
         let wire = self.byte.of(bytes + completions * self.overhead.completion);
-        let begin = at.max(self.down.free());
+        let begin = at.max(self.down.data.free());
         let wait = (begin - at).min(self.byte.of(asked));
         // Short reads keep their order among each other, and share the bandwidth with MMIO.
-        let debt = std::mem::take(&mut self.few_debt);
-        let early = begin - (self.few.begin(at + wait, wire + debt) + debt);
+        let early = begin - self.few.begin(at + wait, wire);
         let arrival = self.read(at, delay, bytes, latency);
         at + (arrival.last - at).saturating_sub(early)
     }

@@ -69,27 +69,14 @@ impl Machine {
     }
 
     /// Writes a message of `length` bytes to memory, `delay` after its first packet arrived at `first`. Its
-    /// last packet passes the receive side at `passed`. Returns when all bytes are visible.
-    ///
-    /// A long message is written while its packets arrive.
+    /// last packet passes the receive side at `passed`. Returns when all bytes are visible: it is written while it arrives.
     pub(crate) fn stream_in(
         &mut self,
         (first, passed): (Time, Time),
         delay: Span,
-        (length, mtu): (u64, u64),
+        length: u64,
     ) -> Time {
-        let streamed = self.pcie.write(first, delay, length);
-        if length <= mtu {
-            return streamed.max(passed);
-        }
-        // The last packet is written last, after the full packet before it.
-        let rest = (length - 1) % mtu.max(1) + 1;
-        let arrived_before = self.link.byte.of(rest);
-        let full = self.pcie.write_time(mtu).saturating_sub(arrived_before);
-        let seen = passed + self.pcie.write_time(rest).max(full);
-        let kind = StepKind::Write(self.pcie.trace.subject(), rest);
-        self.pcie.trace.note(kind, passed, seen);
-        streamed.max(seen)
+        self.pcie.write(first, delay, length).max(passed)
     }
 
     /// Occupies the receive side for `span` from `at` on; returns when the packet has passed it.

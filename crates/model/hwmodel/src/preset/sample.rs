@@ -81,7 +81,7 @@ mod tests {
         }
         let mut ratios: Vec<f64> = samples
             .iter()
-            .map(|sample| value(sample, "nic.write_mops") / value(&preset, "nic.write_mops"))
+            .map(|sample| value(sample, "nic.response_mops") / value(&preset, "nic.response_mops"))
             .collect();
         assert!(!ratios.is_sorted());
         ratios.sort_by(f64::total_cmp);

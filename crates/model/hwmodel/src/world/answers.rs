@@ -37,7 +37,6 @@ impl Fabric {
             _ => qp.retry.answered(events.now()),
         }
         let is_fetch = operation.writes_local_memory();
-        let mtu = qp.mtu;
         let wqe = qp.sq.wqe(seq).map(|wqe| (wqe.location, wqe.lines));
         if is_fetch && answer != Answer::OutOfSequence {
             qp.sq.end_read();
@@ -57,7 +56,7 @@ impl Fabric {
         if length > 0 {
             // The data are visible before the completion, which is written after them.
             let (first, delay) = (first.min(now), passed - now);
-            visible = host.stream_in((first, passed), delay, (length, mtu));
+            visible = host.stream_in((first, passed), delay, length);
         }
         if is_fetch && answer != Answer::OutOfSequence {
             // Only now may another READ be sent.
@@ -66,10 +65,9 @@ impl Fabric {
         match answer {
             Answer::Ack => {
                 let (status, is_polled) = self.scatter(message, at, seq, events);
-                let completed = self.end_request(at.index, seq, (status, passed), events);
+                self.end_written(at.index, seq, (status, passed, visible), events);
                 if is_polled {
-                    // Writes over PCIe are in order: the completion does not pass the data.
-                    events.schedule(visible.min(completed), Event::Land { message });
+                    events.schedule(visible, Event::Land { message });
                 }
                 return self.pump(at, events);
             }

@@ -274,20 +274,29 @@ impl Fabric {
         }
     }
 
-    /// A request ends; the NIC knows at `at`. Returns when its completion is visible.
+    /// A request ends; the NIC knows at `at`.
     pub(super) fn end_request(
         &mut self,
         index: QpIndex,
         seq: u64,
         (status, at): (WcStatus, Time),
         events: &mut EventQueue,
-    ) -> Time {
+    ) {
+        self.end_written(index, seq, (status, at, at), events);
+    }
+
+    /// As [`Fabric::end_request`], for one whose data are visible at `written`: its completion follows them.
+    pub(super) fn end_written(
+        &mut self,
+        index: QpIndex,
+        seq: u64,
+        (status, at, written): (WcStatus, Time, Time),
+        events: &mut EventQueue,
+    ) {
         let qp = &mut self.qps[index];
         let machine = &mut self.machines[qp.machine];
         let is_reliable = qp.qp_type.is_reliable();
-        let Some(wqe) = qp.sq.wqe(seq) else {
-            return at;
-        };
+        let Some(wqe) = qp.sq.wqe(seq) else { return };
         wqe.status = Some(status);
         wqe.completed = at;
         if is_reliable {
@@ -297,10 +306,8 @@ impl Fabric {
             let bytes = u64::from(machine.preset.params.nic.cqe_bytes);
             let now = events.now();
             let cqe = machine.pcie.about(Subject::Cqe);
-            wqe.completed = cqe.write(now, at - now, bytes);
+            wqe.completed = cqe.write(now, at - now, bytes).max(written);
         }
-        let completed = wqe.completed;
         self.retire(index, events);
-        completed
     }
 }

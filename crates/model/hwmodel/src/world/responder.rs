@@ -89,14 +89,14 @@ impl Fabric {
         let qp = &self.qps[to.index];
         let (machine, reliable) = (qp.machine, qp.qp_type.is_reliable());
         let inline = qp.rq.inline(operation, length);
-        let (length, mtu) = (length - inline, qp.mtu);
+        let length = length - inline;
         let host = &mut self.machines[machine];
         let mut visible = passed;
         if length > 0 {
             let begin = first.min(now);
             let rx = host.nic.params.rx_ns;
             host.trace.note(StepKind::ReceivePayload, begin, begin + rx);
-            visible = host.stream_in((begin, passed), rx, (length, mtu));
+            visible = host.stream_in((begin, passed), rx, length);
             host.root.carry(length);
             let wait = place.map_or(Span::ZERO, |place| host.root.write(place, now));
             if wait > Span::ZERO {

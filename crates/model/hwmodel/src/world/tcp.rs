@@ -28,6 +28,10 @@ const TCP_IP: u64 = 20 + 20 + 12;
 const IPOIB: u64 = 4;
 /// Pieces per acknowledgement.
 const PIECES_OF_ACK: u32 = 2;
+/// How long Linux takes to send a piece at the stream's rate, and by how much that exceeds a window in a round trip
+/// (`tcp_pacing_ca_ratio`).
+const PIECE_TIME: Span = Span::from_ms(1);
+const PACING: f64 = 1.2;
 /// How long a SYN is not answered until it is sent again (RFC 6298, 2.1).
 const HANDSHAKE_TIMEOUT: Span = Span::from_secs(1);
 /// Linux's `TCP_RTO_MIN`, which it adds to the round trip.
@@ -87,16 +91,20 @@ impl Fabric {
         in_flight == 0 || in_flight + bytes <= window
     }
 
-    /// Returns the largest piece that the kernel passes to the NIC: over a long path at most half a congestion window.
+    /// Returns the largest piece that the kernel passes to the NIC: over a long path what it sends in a millisecond, but two
+    /// segments at least, and at most half a congestion window (Linux, `tcp_tso_autosize` and `sk_pacing_shift`).
     pub(crate) fn largest_piece(&self, end: u32) -> u64 {
         let this = &self.ends[end as usize];
         let machine = &self.machines[this.machine];
         let most = machine.largest_piece();
-        match machine.path {
+        match &machine.path {
             None => most,
-            Some(_) => {
+            Some(path) => {
                 let segment = segment(machine);
-                most.min(this.congestion.bytes(segment) / 2).max(segment)
+                let window = this.congestion.bytes(segment);
+                let rate = PACING * window as f64 / path.round_trip().as_secs_f64();
+                let sent = (rate * PIECE_TIME.as_secs_f64()) as u64;
+                most.min(sent.max(2 * segment)).min(window / 2).max(segment)
             }
         }
     }

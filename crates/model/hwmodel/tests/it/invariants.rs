@@ -265,7 +265,7 @@ fn reads_that_follow_another_need_no_context() {
 
 /// The rate of a machine in steady state: warm-up and measured time are doubled until it is, as `adverb model validate` does.
 fn steady(preset: &str, transport: Transport, load: &Load) -> f64 {
-    let lengthened = (0..7).map(|doubled| 1 << doubled);
+    let lengthened = (0..9).map(|doubled| 1 << doubled);
     let mut measured =
         lengthened.map(|times| outbound_for(times, preset, (transport, load), [4, 2]));
     let steady = measured.find(|measured| measured.device.is_steady());

@@ -138,8 +138,8 @@ fn rows_are_selected_by_program_preset_curve_or_file() {
     assert_eq!(count("preset=cx3"), 23);
     assert_eq!(count("curve=Fig3a"), 10);
     assert_eq!(count("ping-pong table"), 12);
-    assert_eq!(count("file=calibration.csv"), 27);
-    assert_eq!(count("visible.csv"), 128);
+    assert_eq!(count("file=calibration.csv"), 29);
+    assert_eq!(count("visible.csv"), 130);
 }
 
 proptest! {

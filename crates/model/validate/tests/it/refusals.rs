@@ -206,5 +206,5 @@ fn a_selection_without_rows() {
     assert_snapshot!(refusal("pign", &mut data), @"no row has program, preset, curve or file 'pign'; near: ping");
     assert_snapshot!(refusal("preset=ping", &mut data), @"no row has preset 'ping'");
     assert_snapshot!(refusal("curve=Fig99x", &mut data), @"no row has curve 'Fig99x'; near: Fig1, Fig4, Fig7");
-    assert_eq!(data.entries().len(), 155);
+    assert_eq!(data.entries().len(), 159);
 }

@@ -114,21 +114,6 @@ pub(super) fn interference(experiment: &Experiment, budget: &Budget) -> Result<f
     measure(experiment, &pattern, computed, LONG_WINDOW, budget)
 }
 
-/// One division of 64 bits; choosing a random queue pair takes several: 36 cycles at 2 GHz (Agner Fog's tables: DIV r64, 30 to
-/// 96 cycles of latency on Sandy Bridge and Haswell; the quotients have up to 32 bits).
-const DIVISION: Span = Span::from_ns(18);
-
-/// Returns the program's own work before each post to one of `peers`, as rc-swarm does it (efficient/rdma_bench, main.cc): it
-/// draws a queue pair, by two divisions, until that is not one to itself, and divides again where it does not signal every
-/// request.
-fn choice(peers: u32, signaled_every: u32) -> Span {
-    let draws = DIVISION * 2 * u64::from(peers + 1) / u64::from(peers);
-    match signaled_every {
-        0 | 1 => draws,
-        _ => draws + DIVISION,
-    }
-}
-
 /// Every machine posts to every other one, at random.
 pub(super) fn symmetric(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
     let p = &experiment.parameters;
@@ -138,7 +123,6 @@ pub(super) fn symmetric(experiment: &Experiment, budget: &Budget) -> Result<f64,
     let peers = p.parties.peers.unwrap_or(1).max(1);
     let mut load = Load {
         random_link: true,
-        think: choice(peers, load.signaled_every),
         places: Places::Random {
             align: 64,
             within: memory - size.next_multiple_of(64),
