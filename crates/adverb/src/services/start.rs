@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use adverb_host::PcieCounters;
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Peer, Usage};
-use adverb_measure::{Backend, JobCell, JobRecorder, Meta, Rendered};
+use adverb_measure::{Backend, JobCell, JobRecorder, Meta, Rendered, Unfinished};
 use adverb_patterns::Job;
 use adverb_report::format;
 use adverb_results::{Impairment, Record, Values, merged};
@@ -25,6 +25,10 @@ use crate::terminal;
 
 /// Why a model refuses --repetitions.
 pub(crate) const NO_NOISE: &str = "--repetitions: virtual time has no noise, so a model repeats only what loses packets; leave it out";
+
+/// Metric of a point that failed or was interrupted after some of its runs: how many did not end. `--resume` measures the
+/// point again.
+const MISSING: &str = "repetitions_missing";
 
 /// Timeout of a program in addition to the time that it measures.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -169,7 +173,8 @@ pub(super) fn measure_each<T: Table>(
         monitors.extend((!is_served_here).then(|| LoadMonitor::from_now(&device)));
         let kept = cells.iter().map(|cell| {
             let id = cell.id();
-            let kept = sink.earlier(|record| record.cell == id && recorder.is_of(record));
+            let is_whole = |record: &Record| record.metric(MISSING).is_none();
+            let kept = sink.earlier(|r| r.cell == id && recorder.is_of(r) && is_whole(r));
             kept.cloned()
         });
         let kept: Vec<Option<Record>> = kept.collect();
@@ -184,14 +189,18 @@ pub(super) fn measure_each<T: Table>(
                     sent.context("the router between the ends has ended")?;
                 }
                 let shown = Measuring::point(place, left.len(), &cell.id());
-                let runs = measured()?;
+                let (runs, ended) = finished(measured())?;
                 drop(shown);
                 let count = runs.len();
-                for record in merged(runs) {
+                for mut record in merged(runs) {
                     warn_if_short(&cell.job, (&record, count), args);
+                    if ended.is_err() {
+                        note_missing(&mut record, count, args.repetitions);
+                    }
                     now.push(record.clone());
                     sink.take(record)?;
                 }
+                ended?;
             }
             Ok(())
         })?;
@@ -210,6 +219,31 @@ pub(super) fn measure_each<T: Table>(
         new,
         rendered,
     })
+}
+
+/// Returns the records of the runs of a point that ended, and why there are no more.
+fn finished(
+    measured: anyhow::Result<Vec<Record>>,
+) -> anyhow::Result<(Vec<Record>, anyhow::Result<()>)> {
+    match measured {
+        Ok(records) => Ok((records, Ok(()))),
+        Err(error) => {
+            let Unfinished { records, cause } = error.downcast()?;
+            Ok((records, Err(cause)))
+        }
+    }
+}
+
+/// Notes in the record of a point that only `ended` of its runs have ended.
+fn note_missing(record: &mut Record, ended: usize, repetitions: u32) {
+    let missing = u64::from(repetitions).saturating_sub(ended as u64);
+    if let Some(metrics) = &mut record.metrics {
+        metrics.insert(MISSING.to_owned(), missing.into());
+    }
+    terminal::warn(&format!(
+        "{}: {ended} of {repetitions} repetitions have ended",
+        record.cell
+    ));
 }
 
 /// Warns if too few requests ended in the measured time of each of the runs.

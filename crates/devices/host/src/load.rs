@@ -53,12 +53,13 @@ pub(crate) fn under_load<R>(
             let (stop, placed) = (&stop, placed.clone());
             let run = move || {
                 let bound = bind(nodes, usable);
-                let is_bound = bound.is_ok();
+                // Before the body is called: writing a large array takes a while.
+                let array = bound.is_ok().then(|| work.array(number));
                 // If nobody receives it, another thread has failed.
                 let _ = placed.send(bound);
-                match is_bound {
-                    true => work.run((number, think), stop),
-                    false => LoadTally::default(),
+                match array {
+                    Some(array) => work.run((number, think), array, stop),
+                    None => LoadTally::default(),
                 }
             };
             let builder = thread::Builder::new().name("adverb-load".to_owned());
@@ -205,18 +206,27 @@ impl<'w> Work<'w> {
         })
     }
 
+    /// Returns the array of thread `number`; empty if it needs none.
+    fn array(self, number: u64) -> Vec<u64> {
+        match self {
+            // Written, so that its pages are allocated here and now.
+            Work::Independent { words, .. } => vec![own_word(number); words as usize],
+            _ => Vec::new(),
+        }
+    }
+
     /// Works until `stop`, and computes for `think` after each access. A thread writes words whose bytes are all its
     /// `number`, so that a mixture of two writes is seen as torn.
-    fn run(self, (number, think): (u64, Span), stop: &AtomicBool) -> LoadTally {
+    fn run(
+        self,
+        (number, think): (u64, Span),
+        mut array: Vec<u64>,
+        stop: &AtomicBool,
+    ) -> LoadTally {
         let batch = if think > Span::ZERO { 1 } else { BATCH };
-        let own = u64::from_ne_bytes([(number % 127 + 1) as u8; 8]);
+        let own = own_word(number);
         let mut random = Random::new(number);
         let mut tally = LoadTally::default();
-        let mut array = match self {
-            // Written, so that its pages are allocated here and now.
-            Work::Independent { words, .. } => vec![own; words as usize],
-            _ => Vec::new(),
-        };
         let mut place = 0;
         while !stop.load(Ordering::Relaxed) {
             match self {
@@ -268,6 +278,11 @@ impl<'w> Work<'w> {
         }
         tally
     }
+}
+
+/// Returns the word that thread `number` writes.
+fn own_word(number: u64) -> u64 {
+    u64::from_ne_bytes([(number % 127 + 1) as u8; 8])
 }
 
 /// Accesses the words of `batch` bytes one after the other, and checks those that it reads.
@@ -366,6 +381,25 @@ mod tests {
         let (_, tally) = under_load(&loads, Some(&words), (None, &usable), changed).unwrap();
         assert_eq!(tally.words.torn, 0);
         assert!(tally.words.checked > 0 && tally.accesses >= tally.words.checked);
+    }
+
+    #[test]
+    fn arrays_are_written_before_the_body_is_called() {
+        const ARRAY: Bytes = Bytes::mib(256);
+        let resident = || {
+            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+            let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+            pages * rustix::param::page_size() as u64
+        };
+        let work = LoadWork::Independent {
+            bytes: ARRAY,
+            writes: Probability::ZERO,
+            memory: NodeChoice::Any,
+        };
+        let before = resident();
+        let usable = crate::usable_cores();
+        let (during, _) = under_load(&[load(1, work)], None, (None, &usable), resident).unwrap();
+        assert!(during > before + ARRAY.get() * 3 / 4, "{before}, {during}");
     }
 
     #[test]

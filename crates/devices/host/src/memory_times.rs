@@ -1,6 +1,7 @@
 //! Latency and bandwidth of memory and of cache lines between NUMA nodes, measured on this machine.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use adverb_units::{Bytes, Span};
@@ -147,8 +148,21 @@ fn fastest(mut body: impl FnMut()) -> Span {
 /// Returns half of the round trip of a line between two CPUs, in ns.
 fn line_ns(one: u32, other: u32) -> Result<f64, PlacementError> {
     let word = AtomicU64::new(0);
+    let (pinned, failed) = (Barrier::new(2), AtomicBool::new(false));
+    // Returns whether both threads are pinned: a thread would wait forever for one that has failed.
+    let both_pinned = |cpu| {
+        let result = pin(cpu).map_err(|error| refused(cpu, &error));
+        if result.is_err() {
+            failed.store(true, Ordering::Relaxed);
+        }
+        // It orders the store before the other thread's load.
+        pinned.wait();
+        result.map(|()| !failed.load(Ordering::Relaxed))
+    };
     let answer = || {
-        pin(other).map_err(|error| refused(other, &error))?;
+        if !both_pinned(other)? {
+            return Ok(());
+        }
         for round in 0..ROUNDS * REPETITIONS as u64 {
             wait_for(&word, 2 * round + 1);
             word.store(2 * round + 2, Ordering::Release);
@@ -156,7 +170,9 @@ fn line_ns(one: u32, other: u32) -> Result<f64, PlacementError> {
         Ok(())
     };
     let ask = || {
-        pin(one).map_err(|error| refused(one, &error))?;
+        if !both_pinned(one)? {
+            return Ok(Span::ZERO);
+        }
         let mut round = 0;
         Ok(fastest(|| {
             for _ in 0..ROUNDS {
@@ -218,6 +234,18 @@ mod tests {
                 assert_eq!(times.line_ns.is_some(), usable_cores().len() > 1);
             }
             Err(error) => eprintln!("NOT RUN: memory latency of a NUMA node: {error}"),
+        }
+    }
+
+    #[test]
+    fn a_thread_that_cannot_be_pinned_leaves_none_waiting() {
+        let (here, nowhere) = (usable_cores()[0], 1 << 20);
+        for (one, other) in [(here, nowhere), (nowhere, here)] {
+            let refused = line_ns(one, other).unwrap_err().0;
+            assert!(
+                refused.starts_with("cannot run on CPU 1048576"),
+                "{refused}"
+            );
         }
     }
 

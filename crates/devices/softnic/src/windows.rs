@@ -139,7 +139,12 @@ impl Port {
         if to.length > 0 {
             self.check_region(pd, to)?;
         }
+        let bound = entry.key.load(Ordering::Acquire);
         if !self.unbind(entry) {
+            // A refused bind changes nothing. The entry still describes the old binding, whose region is registered as long as
+            // the windows are locked; only the owner changes the key of a type 1 window.
+            let _regions = lock(&self.regions);
+            entry.key.store(bound, Ordering::Release);
             return Err(WindowError::Busy);
         }
         if to.length > 0 {

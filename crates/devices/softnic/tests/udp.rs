@@ -741,6 +741,26 @@ fn a_connection_sends_from_the_udp_port_of_its_slot() {
 }
 
 #[test]
+fn a_refused_request_fails_after_the_requests_before_it() {
+    for (host, place) in [(1, "shared memory"), (2, "UDP")] {
+        let pair = Pair::of((end(99, 1), end(99, host)), USUAL);
+        let write = [pair.a.mr.sge(OWN, 256 << 10).unwrap()];
+        let short = [pair.a.mr.sge(0, 4).unwrap()];
+        let requests = [
+            SendRequest::new(WrId(1), Operation::RdmaWrite(pair.b.mr.remote(0)), &write),
+            SendRequest::new(WrId(2), Operation::FetchAdd(pair.b.mr.remote(0), 1), &short),
+        ];
+        let requests = requests.map(|request| request.with_flags(SendFlags::SIGNALED));
+        pair.qp_a.post_send(&requests).unwrap();
+        let ends = [(); 2].map(|()| pair.a.poll_one("of a request"));
+        let ends = ends.map(|done| (done.wr_id.0, done.status));
+        let expected = [(1, WcStatus::Success), (2, WcStatus::LocLenErr)];
+        assert_eq!(ends, expected, "{place}");
+        assert_eq!(pair.qp_a.state(), QpState::Err);
+    }
+}
+
+#[test]
 fn the_port_has_the_attributes_of_roce_v2() {
     let end = end(10, 1);
     let port = end.context.port(PortNum::ONE).unwrap();

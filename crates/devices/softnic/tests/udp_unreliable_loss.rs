@@ -222,6 +222,34 @@ fn datagrams_arrive_whole_or_not_at_all() {
     hold("ud", 62, QpType::Ud);
 }
 
+/// Within shared memory the receiver learns of its error later than the sender, which must not deliver more until then.
+#[test]
+fn a_receiver_of_uc_that_has_failed_gets_no_later_message() {
+    for network in [Network::one_address(66), Network::loopback(66)] {
+        let scene = Scene::new(&network, QpType::Uc);
+        for (n, room) in [(0, 32), (1, 64), (2, 64)] {
+            let sges = [scene.b.mr.sge(n * 64, room).unwrap()];
+            (scene.qp_b.post_recv(&[RecvRequest::new(WrId(n), &sges)])).unwrap();
+        }
+        let sges = [scene.a.mr.sge(0, 64).unwrap()];
+        let send = SendRequest::new(WrId(0), Operation::Send, &sges);
+        scene.qp_a.post_send(&[send; 3]).unwrap();
+        let mut arrived = Vec::new();
+        wait_until(|| {
+            let polled = scene.b.poll();
+            arrived.extend(polled.iter().map(|done| (done.wr_id.0, done.status)));
+            arrived.len() == 3
+        });
+        let expected = [
+            (0, WcStatus::LocLenErr),
+            (1, WcStatus::WrFlushErr),
+            (2, WcStatus::WrFlushErr),
+        ];
+        assert_eq!(arrived, expected);
+        assert_eq!(scene.qp_a.state(), QpState::Rts);
+    }
+}
+
 #[test]
 fn a_list_of_messages_fills_as_many_receives_at_once() {
     const COUNT: u64 = 64;

@@ -1,5 +1,6 @@
 //! Runs programs with several members and makes their records.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use adverb_host::{PcieBytes, PcieCounters, now_rfc3339};
@@ -163,6 +164,47 @@ impl Measured {
     }
 }
 
+/// A point failed or was interrupted after some of its runs.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause:#}")]
+pub struct Unfinished {
+    /// The records of the runs that had ended.
+    pub records: Vec<Record>,
+    /// The error of the run that had not.
+    pub cause: anyhow::Error,
+}
+
+/// Returns the records of all runs of a point.
+fn all_runs(
+    passes: RangeInclusive<u32>,
+    mut run: impl FnMut(u32) -> anyhow::Result<Record>,
+) -> anyhow::Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for pass in passes {
+        match run(pass) {
+            Ok(record) => records.push(record),
+            Err(cause) if records.is_empty() => return Err(cause),
+            Err(cause) => return Err(Unfinished { records, cause }.into()),
+        }
+    }
+    Ok(records)
+}
+
+/// Returns a job for one of several runs on real devices, from 1 on. Each run loses other packets, and its clients have other
+/// random times and keys; otherwise the interval of the mean would lack the differences that these make.
+fn of_run(job: &Job, pass: u32) -> Job {
+    let mut job = job.in_pass(pass);
+    let seed = match &mut job {
+        Job::Rpc(rpc, _) => &mut rpc.clients.seed,
+        Job::Echo(echo, _) => &mut echo.clients.seed,
+        Job::OneSided(program, _) => &mut program.clients.seed,
+        Job::Store(store) => &mut store.seed,
+        _ => return job,
+    };
+    *seed = seed.wrapping_add(u64::from(pass) - 1);
+    job
+}
+
 /// Runs points and makes their records.
 pub struct JobRecorder {
     backend: Backend,
@@ -224,7 +266,8 @@ impl JobRecorder {
     /// cores, where only points that lose packets are repeated. Each call of the function that `body` gets returns the records of the next point's runs.
     ///
     /// # Errors
-    /// Errors of `body`. The function that it gets fails if the point failed or was interrupted.
+    /// Errors of `body`. The function that it gets fails if the point failed or was interrupted; with [`Unfinished`] if some
+    /// of the runs had ended.
     pub fn in_order<T>(
         &mut self,
         cells: &[&JobCell],
@@ -240,15 +283,14 @@ impl JobRecorder {
                     true => passes.clone(),
                     false => 1..=1,
                 };
-                passes.map(predict).collect()
+                all_runs(passes, predict)
             };
             return in_order(cells, work, body);
         }
         let mut cells = cells.iter();
         body(&mut || {
             let cell = cells.next().context("all points have been run")?;
-            let run = |pass| self.measure((cell, pass), interrupt);
-            passes.clone().map(run).collect()
+            all_runs(passes.clone(), |pass| self.measure((cell, pass), interrupt))
         })
     }
 
@@ -264,7 +306,7 @@ impl JobRecorder {
         let started = now_rfc3339();
         let counters = self.counts_pcie.then(PcieCounters::open).transpose()?;
         let log = counters.map(PcieCounters::log).transpose()?;
-        let run = launcher.run(&cell.job, self.timeout, interrupt);
+        let run = launcher.run(&of_run(&cell.job, pass), self.timeout, interrupt);
         let mut measured = Measured::of(&cell.job, run.map_err(failed)?)?;
         if let (Some(log), Some(rate)) = (log, measured.rate()) {
             let here = measured.roles.iter().zip(&measured.reports);
@@ -340,5 +382,74 @@ impl JobRecorder {
                 .backend
                 .provenance(started, self.info.site.clone(), passive),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use adverb_patterns::{Clients, Posting, RequestBy, Rpc, Schedule, Service, Serving};
+    use adverb_verbs::Impairment;
+
+    use super::*;
+
+    fn record() -> Record {
+        let record = json!({
+            "schema": SCHEMA, "cell": "sequencer", "figures": [], "status": "ok",
+            "program": "sequencer", "device": { "kind": "soft", "name": "soft" },
+            "params": {}, "metrics": {},
+            "provenance": {
+                "adverb": "0.1.0", "revision": null, "started": "2026-01-02T03:04:05Z",
+                "virtual_time": false, "host": "testbed", "kernel": "6.1", "cpu": "Some CPU",
+                "cores": 2, "device": {},
+            },
+        });
+        serde_json::from_value(record).expect("it has all fields of a record")
+    }
+
+    #[test]
+    fn an_interrupt_leaves_the_runs_that_have_ended() {
+        let interrupted = |last| {
+            all_runs(1..=5, move |pass| match pass <= last {
+                true => Ok(record()),
+                false => bail!("interrupted"),
+            })
+        };
+        let unfinished: Unfinished = interrupted(3).unwrap_err().downcast().unwrap();
+        assert_eq!(unfinished.records.len(), 3);
+        assert_eq!(unfinished.to_string(), "interrupted");
+        assert!(!interrupted(0).unwrap_err().is::<Unfinished>());
+        assert_eq!(interrupted(5).unwrap().len(), 5);
+    }
+
+    #[test]
+    fn each_run_loses_other_packets_and_has_other_arrivals() {
+        let rpc = Rpc {
+            service: Service::Sequencer(RequestBy::Write),
+            serving: Serving {
+                cores: 1,
+                qps_per_port: 1,
+                posting: Posting::Single,
+                signaled_every: 16,
+            },
+            clients: Clients::new([1, 1, 1], Some(1000.0)),
+            path: PathOptions {
+                impairment: Some(Impairment {
+                    seed: 7,
+                    ..Impairment::default()
+                }),
+                ..PathOptions::default()
+            },
+        };
+        let schedule = Schedule {
+            warm_up: Span::ZERO,
+            measured: Span::from_secs(1),
+        };
+        let job = Job::Rpc(rpc, schedule);
+        assert_eq!(of_run(&job, 1), job);
+        let Job::Rpc(third, _) = of_run(&job, 3) else {
+            panic!("another program");
+        };
+        assert_eq!(third.path.impairment.unwrap().seed, 9);
+        assert_ne!(third.clients.seed, rpc.clients.seed);
     }
 }

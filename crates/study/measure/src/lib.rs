@@ -20,7 +20,7 @@ pub use backend::Backend;
 pub use folder::{
     Ending, Folder, Meta, Rendered, pair_records, read, render, render_together, replace,
 };
-pub use jobs::{JobCell, JobRecorder, path_words};
+pub use jobs::{JobCell, JobRecorder, Unfinished, path_words};
 pub use pairs::{Measured, Recorder, asked_values, kept};
 pub use passes::{Cut, Done, Pass, Tally};
 

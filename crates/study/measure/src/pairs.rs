@@ -1,5 +1,8 @@
 //! Runs cells of `ping` and `blast` and makes their records: parameters, results and provenance.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
 use adverb_host::now_rfc3339;
 use adverb_launch::{
     Details, DeviceChoice, DeviceInfo, Event, Interrupt, Log, RoleRun, Run, RunError, Stop,
@@ -21,6 +24,30 @@ pub struct Recorder {
     /// For cells with injected faults, if the two sides otherwise share memory.
     wire: Option<MeasuredDevice>,
     backend: Backend,
+    runs: Runs,
+}
+
+/// Number of runs of each cell on real devices, by its id.
+#[derive(Debug, Default)]
+struct Runs(Mutex<HashMap<String, u64>>);
+
+impl Runs {
+    fn count(&self, id: &str) -> u64 {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = all.entry(id.to_owned()).or_default();
+        *count += 1;
+        *count
+    }
+
+    /// Returns a cell for its next run. Each run loses other packets, the first one those of the seed that was asked for;
+    /// otherwise the interval of the mean would lack the differences that lost packets make.
+    fn next(&self, spec: &CellSpec) -> CellSpec {
+        let mut spec = spec.clone();
+        if let Some(faults) = &mut spec.params.path.impairment {
+            faults.seed = faults.seed.wrapping_add(self.count(&spec.id) - 1);
+        }
+        spec
+    }
 }
 
 /// A measured device.
@@ -97,7 +124,13 @@ impl Recorder {
             usual,
             wire,
             backend,
+            runs: Runs::default(),
         })
+    }
+
+    /// Counts a run of an earlier invocation: the next one of its cell loses other packets.
+    pub(crate) fn count_earlier(&self, record: &Record) {
+        self.runs.count(&record.cell);
     }
 
     /// Returns the device on which a cell with these faults is measured.
@@ -156,7 +189,8 @@ impl Recorder {
         let Backend::Hosts(launcher) = &mut self.backend else {
             bail!("{} has no processes", self.usual.device);
         };
-        let run = match launcher.run(spec, spec.timeout().into(), interrupt) {
+        let of_run = self.runs.next(spec);
+        let run = match launcher.run(&of_run, spec.timeout().into(), interrupt) {
             Ok(run) => run,
             Err(RunError::Interrupted) => return Ok(Measured::Interrupted),
             Err(RunError::Unreachable(reason)) => return Ok(Measured::NoPeer(reason)),
@@ -245,6 +279,8 @@ pub(crate) fn pair_record(
     (params.active_core, params.passive_core) = (core(&active), core(&passive));
     params.active_numa_node = numa_node(&active);
     params.passive_numa_node = numa_node(&passive);
+    // The run's own faults may have another seed.
+    params.impairment = spec.params.path.impairment;
     let counters = |role: Option<RoleRun>| role.map(|role| role.counters).unwrap_or_default();
     PairRecord {
         schema: SCHEMA,
@@ -300,4 +336,33 @@ fn asked(spec: &CellSpec) -> Params {
         Length::Duration(_) => None,
     };
     spec.params(iters, spec.params.warmup)
+}
+
+#[cfg(test)]
+mod tests {
+    use adverb_results::Opcode;
+    use adverb_units::Bytes;
+    use adverb_workload::pair::Request;
+
+    use super::*;
+
+    #[test]
+    fn each_run_of_a_cell_loses_other_packets() {
+        let lossy = |op, seed| {
+            let mut request = Request::new(op, Bytes::new(64));
+            request.path.impairment = Some(Impairment {
+                seed,
+                ..Impairment::default()
+            });
+            CellSpec::ping(request)
+        };
+        let runs = Runs::default();
+        let (one, other) = (lossy(Opcode::Send, 7), lossy(Opcode::Write, 7));
+        let seeds = [&one, &one, &other, &one].map(|cell| {
+            let run = runs.next(cell);
+            assert_eq!(run.id, cell.id);
+            run.params.path.impairment.unwrap().seed
+        });
+        assert_eq!(seeds, [7, 8, 7, 9]);
+    }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
-use crate::{Histogram, LatencyRecorder, Record, Values, stats};
+use crate::{CpuShare, Histogram, LatencyRecorder, Record, RoleRun, Values, stats};
 
 /// Combines the passes of each cell and device; of several records of the same pass (a cell that failed
 /// and was tried again) the last one counts. Cells are in the order of their first records.
@@ -64,16 +64,55 @@ fn combined(mut passes: Vec<Record>) -> Record {
         passes.swap(0, last);
         passes.truncate(1);
     }
-    let metrics: Vec<Values> = passes.iter().filter_map(|r| r.metrics.clone()).collect();
+    let metrics: Vec<(Values, Weight)> = passes
+        .iter()
+        .filter_map(|r| r.metrics.as_ref())
+        .map(|metrics| (metrics.clone(), Weight::of(metrics)))
+        .collect();
+    let roles = combined_roles(&passes);
     let mut passes = passes.into_iter();
     let mut record = passes.next().expect("a cell has at least one record");
     record.pass = None;
+    record.roles = roles;
     if metrics.len() > 1 {
-        let weights = Weights::of(&metrics);
-        record.metrics = Some(combined_values(&metrics, &weights));
+        record.metrics = Some(combined_values(&metrics));
     }
     passes.for_each(|pass| add_counters(&mut record.counters, pass.counters));
     record
+}
+
+/// The roles of the first pass, each with its metrics in all passes.
+fn combined_roles(passes: &[Record]) -> Vec<RoleRun> {
+    let weight = |pass: &Record| pass.metrics.as_ref().map(Weight::of).unwrap_or_default();
+    let combined = |role: &RoleRun| {
+        let of_name = |pass: &'_ Record| pass.roles.iter().find(|r| r.name == role.name).cloned();
+        let each = passes.iter();
+        let each: Vec<(RoleRun, Weight)> = each
+            .filter_map(|pass| Some((of_name(pass)?, weight(pass))))
+            .collect();
+        if each.len() < 2 {
+            return role.clone();
+        }
+        let metrics: Vec<(Values, Weight)> = each
+            .iter()
+            .map(|(role, weight)| (role.metrics.clone(), *weight))
+            .collect();
+        let share = |part: fn(&CpuShare) -> Option<f64>| {
+            let all = each.iter();
+            let all = all.filter_map(|(role, weight)| Some((part(&role.cpu)?, weight.elapsed)));
+            weighted(&all.collect::<Vec<_>>())
+        };
+        RoleRun {
+            cpu: CpuShare {
+                user: share(|cpu| cpu.user),
+                system: share(|cpu| cpu.system),
+                percent: share(|cpu| cpu.percent),
+            },
+            metrics: combined_parts(&metrics),
+            ..role.clone()
+        }
+    };
+    passes[0].roles.iter().map(combined).collect()
 }
 
 type Counters = BTreeMap<String, BTreeMap<String, u64>>;
@@ -88,25 +127,21 @@ fn add_counters(sums: &mut Counters, pass: Counters) {
     }
 }
 
-/// Weights of the passes in a mean: time for rates, number of messages or requests for latencies.
-#[derive(Clone)]
-struct Weights {
-    elapsed: Vec<f64>,
-    count: Vec<f64>,
+/// Weight of a pass in a mean: time for rates, number of messages or requests for latencies.
+#[derive(Clone, Copy, Default)]
+struct Weight {
+    elapsed: f64,
+    count: f64,
 }
 
-impl Weights {
-    fn of(passes: &[Values]) -> Self {
-        let elapsed = passes.iter().map(|pass| number(pass.get("elapsed_ns")));
-        let count = passes.iter().map(|pass| {
-            let repetitions = pass.get("repetitions").and_then(Value::as_array);
-            let counts = repetitions.into_iter().flatten();
-            let counted = counts.map(|r| number(r.get("iters").or_else(|| r.get("requests"))));
-            counted.sum()
-        });
-        Weights {
-            elapsed: elapsed.collect(),
-            count: count.collect(),
+impl Weight {
+    fn of(pass: &Values) -> Self {
+        let repetitions = pass.get("repetitions").and_then(Value::as_array);
+        let counts = repetitions.into_iter().flatten();
+        let counts = counts.map(|r| number(r.get("iters").or_else(|| r.get("requests"))));
+        Weight {
+            elapsed: number(pass.get("elapsed_ns")),
+            count: counts.sum(),
         }
     }
 }
@@ -115,65 +150,84 @@ fn number(value: Option<&Value>) -> f64 {
     value.and_then(Value::as_f64).unwrap_or(0.0)
 }
 
-/// The mean of the values that are there; `None` if one is missing.
-fn weighted(values: &[Option<f64>], weights: &[f64]) -> Option<f64> {
-    let values: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
-    let all: f64 = weights.iter().sum();
+/// Returns the mean of values with their weights; `None` without values.
+fn weighted(values: &[(f64, f64)]) -> Option<f64> {
+    let all: f64 = values.iter().map(|(_, weight)| weight).sum();
     if all <= 0.0 {
+        let values: Vec<f64> = values.iter().map(|(value, _)| *value).collect();
         return stats::mean(&values);
     }
-    Some(values.iter().zip(weights).map(|(v, w)| v * w).sum::<f64>() / all)
+    Some(values.iter().map(|(v, w)| v * w).sum::<f64>() / all)
 }
 
-fn combined_values(passes: &[Values], weights: &Weights) -> Values {
-    let mut all = Values::new();
-    for name in passes.iter().flat_map(Values::keys) {
-        if !all.contains_key(name) {
-            let each: Vec<&Value> = passes.iter().filter_map(|p| p.get(name)).collect();
-            all.insert(name.clone(), combined_value(name, &each, weights));
-        }
-    }
+fn combined_values(passes: &[(Values, Weight)]) -> Values {
+    let mut all = combined_parts(passes);
     refresh_latencies(&mut all);
     all
 }
 
-fn combined_value(name: &str, each: &[&Value], weights: &Weights) -> Value {
-    let numbers: Vec<Option<f64>> = each.iter().map(|v| v.as_f64()).collect();
-    match each[0] {
-        _ if name == "elapsed_ns" => numbers.iter().flatten().sum::<f64>().into(),
-        Value::Array(_) => each
-            .iter()
-            .filter_map(|v| v.as_array())
-            .flatten()
-            .cloned()
-            .collect(),
+/// Combines each value of the passes that have it. A pass without it, or with null, does not count.
+fn combined_parts(passes: &[(Values, Weight)]) -> Values {
+    let mut all = Values::new();
+    for name in passes.iter().flat_map(|(pass, _)| pass.keys()) {
+        if !all.contains_key(name) {
+            let there =
+                |(pass, weight): &'_ (Values, Weight)| Some((pass.get(name)?.clone(), *weight));
+            let each = passes.iter().filter_map(there);
+            let each: Vec<_> = each.filter(|(value, _)| !value.is_null()).collect();
+            all.insert(name.clone(), combined_value(name, &each));
+        }
+    }
+    all
+}
+
+fn combined_value(name: &str, each: &[(Value, Weight)]) -> Value {
+    let Some((first, _)) = each.first() else {
+        return Value::Null;
+    };
+    let numbers = || {
+        each.iter()
+            .filter_map(|(v, w)| Some((v.as_f64()?, w.elapsed)))
+    };
+    match first {
+        _ if name == "elapsed_ns" => numbers().map(|(value, _)| value).sum::<f64>().into(),
+        Value::Array(_) => {
+            let arrays = each.iter().filter_map(|(value, _)| value.as_array());
+            arrays.flatten().cloned().collect()
+        }
         Value::Object(_) if name == "histogram" => combined_histograms(each),
         Value::Object(first) => {
             let is_latency = first.contains_key("p50");
-            let mut part = weights.clone();
+            let part = |(value, weight): &(Value, Weight)| {
+                let elapsed = if is_latency {
+                    weight.count
+                } else {
+                    weight.elapsed
+                };
+                Some((value.as_object()?.clone(), Weight { elapsed, ..*weight }))
+            };
+            let parts: Vec<_> = each.iter().filter_map(part).collect();
+            let mut all = combined_parts(&parts);
             if is_latency {
-                part.elapsed.clone_from(&weights.count);
+                let most = parts
+                    .iter()
+                    .filter_map(|(part, _)| part.get("max")?.as_f64());
+                all.insert("max".to_owned(), most.reduce(f64::max).into());
             }
-            let parts: Vec<Values> = each.iter().filter_map(|v| v.as_object()).cloned().collect();
-            let names = first.keys().cloned();
-            let values = names.map(|name| {
-                let each: Vec<&Value> = parts.iter().filter_map(|p| p.get(&name)).collect();
-                let value = combined_value(&name, &each, &part);
-                (name, value)
-            });
-            Value::Object(values.collect())
+            Value::Object(all)
         }
         Value::Number(n) if n.is_u64() => {
-            each.iter().filter_map(|v| v.as_u64()).sum::<u64>().into()
+            let counts = each.iter().filter_map(|(value, _)| value.as_u64());
+            counts.sum::<u64>().into()
         }
-        Value::Number(_) => weighted(&numbers, &weights.elapsed).into(),
+        Value::Number(_) => weighted(&numbers().collect::<Vec<_>>()).into(),
         other => other.clone(),
     }
 }
 
-fn combined_histograms(each: &[&Value]) -> Value {
-    let read = |value: &&Value| -> Option<(LatencyRecorder, u64)> {
-        let histogram: Histogram = serde_json::from_value((*value).clone()).ok()?;
+fn combined_histograms(each: &[(Value, Weight)]) -> Value {
+    let read = |(value, _): &(Value, Weight)| -> Option<(LatencyRecorder, u64)> {
+        let histogram: Histogram = serde_json::from_value(value.clone()).ok()?;
         let recorder = LatencyRecorder::from_histogram(&histogram).ok()?;
         Some((recorder, histogram.sampled_every))
     };
@@ -214,6 +268,8 @@ fn refresh_latencies(metrics: &mut Values) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::testing::{failed, record};
 
@@ -255,6 +311,70 @@ mod tests {
         let all = merged(vec![counted(1, 2), short]);
         assert_eq!(all[0].counters["active"]["lost"], 7);
         assert_eq!(all[0].metrics.as_ref().unwrap()["few_messages"], true);
+    }
+
+    fn metrics(values: &Value) -> Option<Values> {
+        values.as_object().cloned()
+    }
+
+    #[test]
+    fn a_pass_without_requests_does_not_change_latencies() {
+        let mut times = LatencyRecorder::new();
+        times.record(adverb_units::Span::from_ns(100));
+        let measured = json!({
+            "elapsed_ns": 1e9,
+            "latency_ns": { "mean": 100.0, "p50": 100.0, "max": 100.0 },
+            "repetitions": [{ "requests": 1, "latency_ns": 100.0 }],
+            "histogram": times.to_histogram(1),
+        });
+        let empty = json!({
+            "elapsed_ns": 1e9,
+            "latency_ns": null,
+            "repetitions": [{ "requests": 1, "latency_ns": null }],
+            "histogram": null,
+        });
+        for order in [[&measured, &empty], [&empty, &measured]] {
+            let passes = (1..).zip(order).map(|(n, of)| Record {
+                metrics: metrics(of),
+                ..pass(n, record("a"))
+            });
+            let all = &merged(passes.collect())[0];
+            assert_eq!(all.metric("latency_ns.mean"), Some(100.0));
+            assert_eq!(all.metric("latency_ns.p99").map(f64::round), Some(100.0));
+            assert_eq!(all.metric("elapsed_ns"), Some(2e9));
+        }
+    }
+
+    #[test]
+    fn roles_and_the_largest_of_other_latencies_are_of_all_passes() {
+        let run = |n, max: f64, requests: u64| {
+            let role = |name: &str, percent| RoleRun {
+                name: name.to_owned(),
+                cpu: CpuShare {
+                    percent: Some(percent),
+                    ..CpuShare::default()
+                },
+                metrics: metrics(&json!({ "requests": requests })).unwrap(),
+                ..RoleRun::default()
+            };
+            let latency = json!({ "mean": max / 2.0, "p50": max / 2.0, "max": max });
+            Record {
+                metrics: metrics(&json!({ "elapsed_ns": 1e9, "communication_ns": latency })),
+                roles: vec![role("server", max), role("client 0", 100.0)],
+                ..pass(n, record("a"))
+            }
+        };
+        let all = &merged(vec![run(1, 20.0, 3), run(2, 60.0, 4)])[0];
+        assert_eq!(all.metric("communication_ns.max"), Some(60.0));
+        assert_eq!(all.metric("communication_ns.mean"), Some(20.0));
+        let [server, client] = &all.roles[..] else {
+            panic!("{:?}", all.roles);
+        };
+        assert_eq!(
+            (server.cpu.percent, client.cpu.percent),
+            (Some(40.0), Some(100.0))
+        );
+        assert_eq!(server.metrics["requests"], 7);
     }
 
     #[test]

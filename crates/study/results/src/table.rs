@@ -1,7 +1,7 @@
 //! Records as CSV: one row a record, units in the column names, an empty cell without a value.
 //! Histograms and repetitions stay in the JSON Lines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;
 use std::io;
 
@@ -14,18 +14,25 @@ use crate::{Outcome, Record, Site, Values};
 type Row = Vec<(String, String)>;
 
 /// Writes the records as CSV, with a header row. The columns are the union over all records: first identity
-/// and outcome, then parameters, metrics and provenance.
+/// and outcome, then parameters, metrics and provenance. A parameter with the name of a metric is in a column `params_NAME`.
 ///
 /// # Errors
 /// `out` fails.
 pub fn write_csv(records: &[Record], out: impl io::Write) -> io::Result<()> {
     let parts: [fn(&Record) -> Row; 5] = [identity, params, repetitions, metrics, provenance];
     let mut columns: Vec<String> = Vec::new();
-    let mut known = std::collections::HashSet::new();
+    let mut known = HashSet::new();
     let mut rows: Vec<BTreeMap<String, String>> = vec![BTreeMap::new(); records.len()];
-    for part in parts {
+    let measured = parts[2..]
+        .iter()
+        .flat_map(|part| records.iter().flat_map(part));
+    let measured: HashSet<String> = measured.map(|(name, _)| name).collect();
+    for (number, part) in parts.into_iter().enumerate() {
         for (record, row) in records.iter().zip(&mut rows) {
-            for (name, value) in part(record) {
+            for (mut name, value) in part(record) {
+                if number == 1 && measured.contains(&name) {
+                    name = format!("params_{name}");
+                }
                 if known.insert(name.clone()) {
                     columns.push(name.clone());
                 }
@@ -254,6 +261,19 @@ mod tests {
         assert_eq!(rows[1]["latency_p99_ns"], "7");
         assert_eq!(rows[1]["one_way_mean_ns"], "");
         assert_eq!(rows[0]["requests_per_s"], "");
+    }
+
+    #[test]
+    fn a_parameter_and_a_metric_of_the_same_name_are_two_columns() {
+        let mut store = record("s");
+        store.params.insert("requests".to_owned(), 1000.into());
+        let metrics = serde_json::json!({ "requests": 3000 });
+        store.metrics = metrics.as_object().cloned();
+        let row = &rows(&[store])[0];
+        assert_eq!(
+            (&row["params_requests"][..], &row["requests"][..]),
+            ("1000", "3000")
+        );
     }
 
     #[test]

@@ -152,7 +152,7 @@ fn get<C: Context>(
     shared: &Shared<C>,
     out: &mut Vec<u8>,
 ) -> Result<(), &'static str> {
-    let flags = Flags::read(words, b"bcfhklOqstvTNRE")?;
+    let flags = Flags::read(words, b"bcfhklOqstvTNR")?;
     let (vivify, recache) = (flags.number::<i64>(b'N')?, flags.number::<i64>(b'R')?);
     let ttl = flags.number::<i64>(b'T')?;
     let (mut items, now) = (shared.items(), shared.now());
@@ -232,7 +232,7 @@ fn set<C: Context>(words: &[&[u8]], (shared, out): (&Shared<C>, &mut Vec<u8>)) -
     };
     let key_and_flags: Vec<&[u8]> = words[..1].iter().chain(&words[2..]).copied().collect();
     let read = || {
-        let flags = Flags::read(&key_and_flags, b"bcCFIkMOqTS")?;
+        let flags = Flags::read(&key_and_flags, b"bcCFIkMOqT")?;
         let client_flags = flags.number::<u32>(b'F')?.unwrap_or(0);
         let expires = shared.expires(flags.number::<i64>(b'T')?.unwrap_or(0));
         let mode = flags.token(b'M').unwrap_or(b"S");

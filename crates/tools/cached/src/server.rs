@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, Scope};
 use std::time::Duration;
 
 use adverb_verbs::Context;
@@ -133,26 +134,35 @@ where
     /// A thread could not be started, or the system failed.
     pub fn run(&self) -> io::Result<()> {
         std::thread::scope(|scope| {
-            for worker in &self.workers {
-                let thread = std::thread::Builder::new().name("adverb-store".to_owned());
-                thread.spawn_scoped(scope, || worker.run(&self.shared))?;
-            }
-            for (rdma, number) in self
-                .shared
-                .rdma
-                .iter()
-                .flat_map(|rdma| rdma.threads().map(move |n| (rdma, n)))
-            {
-                let thread = std::thread::Builder::new().name("adverb-store".to_owned());
-                thread.spawn_scoped(scope, move || rdma.run(number, &self.shared))?;
-            }
-            let accepted = self.accept();
+            let served = self.start(scope).and_then(|()| self.accept());
+            // The scope waits for the threads that were started, also if another one could not be.
             self.stop.stop();
             if let Some(rdma) = &self.shared.rdma {
                 rdma.stop();
             }
-            accepted
+            served
         })
+    }
+
+    /// Starts the threads that serve.
+    fn start<'s>(&'s self, scope: &'s Scope<'s, '_>) -> io::Result<()> {
+        let rdma = self.shared.rdma.iter();
+        let rdma = rdma.flat_map(|rdma| rdma.threads().map(move |number| (rdma, number)));
+        let count = self.workers.len() + rdma.clone().count();
+        let failed = |e: io::Error| {
+            let reason = format!("cannot start {count} threads: {e}");
+            io::Error::new(e.kind(), reason)
+        };
+        let named = || Builder::new().name("adverb-store".to_owned());
+        for worker in &self.workers {
+            let started = named().spawn_scoped(scope, || worker.run(&self.shared));
+            started.map_err(failed)?;
+        }
+        for (rdma, number) in rdma {
+            let started = named().spawn_scoped(scope, move || rdma.run(number, &self.shared));
+            started.map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// Accepts connections, for each thread in turn.

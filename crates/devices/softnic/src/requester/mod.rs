@@ -263,7 +263,9 @@ impl Connection {
         let is_ours = phase.receives(self.own.service)
             && remote.dest_qpn.load(Ordering::Relaxed) == self.own.qpn.get()
             && remote.dest_epoch.load(Ordering::Relaxed) == self.own.port.epoch;
-        if !is_ours || self.peer.is_dead() {
+        // UC: this side has moved the generation to the error state, and its owner may not have done so yet. RC stops itself.
+        let fault = Fault(remote.from_peer.fault.load(Ordering::Relaxed));
+        if !is_ours || self.peer.is_dead() || fault.is_of(phase.generation()) {
             return false;
         }
         let Some(next) = self.next_position(phase) else {
@@ -529,6 +531,8 @@ impl Connection {
     fn fail_receive(&mut self, status: WcStatus, flags: SendFlags) {
         self.report_fault(FaultKind::Receive);
         self.arrive(Arrival::failed(status), flags);
+        // The owner may take a while to change the phase. The next message of UC has to attach again, which is refused.
+        self.attached().phase = Phase::NONE;
     }
 
     fn report_fault(&mut self, kind: FaultKind) {

@@ -200,6 +200,9 @@ pub(crate) struct QpEntry {
 pub(crate) struct Phase(pub(crate) u64);
 
 impl Phase {
+    /// The phase of no queue pair.
+    pub(crate) const NONE: Self = Phase(u64::MAX);
+
     pub(crate) fn new(generation: u64, service: QpType, state: QpState) -> Self {
         Phase(generation << 8 | service_code(service) << 4 | u64::from(state as u32))
     }

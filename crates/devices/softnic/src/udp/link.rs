@@ -133,8 +133,8 @@ impl Link {
         regions.reached_by(self.qp.qpn(), (domain, domain), self.qp.peer_access())
     }
 
-    /// Passes a send request to the transport. On an error, the request completes with the status returned, and the
-    /// connection ends.
+    /// Passes a send request to the transport. One that the transport of RC refuses fails after the requests before it. On an
+    /// error, the request completes with the status returned, and the connection ends.
     pub(super) fn post(
         &mut self,
         count: u64,
@@ -146,12 +146,14 @@ impl Link {
         }
         let send = send_work(count, request)?;
         let memory = self.reach(regions);
-        self.transport
-            .post_send(send, &memory)
-            .map_err(|e| match e {
+        if let Err(refused) = self.transport.post_send(send, &memory) {
+            let status = match refused {
                 PostError::AtomicLength(_) => WcStatus::LocLenErr,
                 _ => WcStatus::LocQpOpErr,
-            })?;
+            };
+            let send = send_work(count, request)?;
+            self.transport.post_failed(send, status)?;
+        }
         let wr_id = request.wr_id;
         self.posted.push_back(Posted { count, wr_id });
         Ok(())

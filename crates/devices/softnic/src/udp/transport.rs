@@ -8,6 +8,7 @@ use adverb_transport::{
 use adverb_units::Time;
 use adverb_verbs::{
     AccessFlags, AckTimeout, Psn, QpAttr, QpState, QpType, Qpn, RetryParams, RnrTimer, Srqn,
+    WcStatus,
 };
 use adverb_wire::{Bth, Packet, UnknownOpcode};
 
@@ -130,6 +131,19 @@ impl ConnectedTransport {
         match self {
             ConnectedTransport::Rc(qp) => qp.post_send(request, memory),
             ConnectedTransport::Uc(qp) => qp.post_send(request),
+        }
+    }
+
+    /// Posts a request that [`ConnectedTransport::post_send`] has refused with `status`; UC refuses it at once.
+    #[cold]
+    pub(super) fn post_failed(
+        &mut self,
+        request: SendWork,
+        status: WcStatus,
+    ) -> Result<(), WcStatus> {
+        match self {
+            ConnectedTransport::Rc(qp) => qp.post_failed(request, status).map_err(|_| status),
+            ConnectedTransport::Uc(_) => Err(status),
         }
     }
 

@@ -397,6 +397,7 @@ impl<P: Peer> Manager<P> {
                     reason: rej.reason,
                     private_data: rej.private_data,
                 };
+                self.leave_backlog(id);
                 self.remove(id);
                 if !is_orphan {
                     self.events.push_back(event);

@@ -220,6 +220,19 @@ impl RcQp {
         Ok(())
     }
 
+    /// Posts a send request that [`RcQp::post_send`] has refused. It is not sent. Like a request that fails on a device, it
+    /// completes with `status` after the requests before it, and ends the connection.
+    ///
+    /// # Errors
+    /// The queue is full.
+    pub fn post_failed(&mut self, request: SendWork, status: WcStatus) -> Result<(), PostError> {
+        self.requester.post_failed(request, status)?;
+        if self.state == QpState::Err {
+            self.flush();
+        }
+        Ok(())
+    }
+
     /// Posts a receive request. In the error state it is flushed at once.
     ///
     /// # Errors
@@ -395,11 +408,14 @@ impl RcQp {
                 })
             }
             Turn::Responder if !self.responder.has_responses() => None,
-            Turn::Responder => self.responder.transmit(memory, out).unwrap_or_else(|_| {
-                self.enter_error();
-                // Sends the NAK.
-                self.responder.transmit(memory, out).ok().flatten()
-            }),
+            Turn::Responder => {
+                let sent = self.responder.transmit(memory, out);
+                sent.unwrap_or_else(|error| {
+                    self.end_if_fatal(error);
+                    // Sends the NAK.
+                    self.responder.transmit(memory, out).ok().flatten()
+                })
+            }
         }
     }
 

@@ -87,6 +87,31 @@ impl SendQueue {
         Ok(())
     }
 
+    /// Adds a request that is not sent, as sequence number `first`. It completes with `status` when it is the oldest.
+    ///
+    /// # Errors
+    /// The queue is full.
+    pub(super) fn post_failed(
+        &mut self,
+        request: SendWork,
+        status: WcStatus,
+        first: impl FnOnce(u64) -> Seq,
+    ) -> Result<(), PostError> {
+        if self.entries.len() == self.most {
+            return Err(PostError::Full(self.most));
+        }
+        let first = first(1);
+        self.entries.push_back(Entry {
+            request,
+            length: 0,
+            first,
+            end: first + 1,
+            part: 1,
+            failure: Some(status),
+        });
+        Ok(())
+    }
+
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<&Entry> {
         self.entries.get(index)

@@ -184,6 +184,21 @@ fn requests_beyond_the_backlog_wait() {
 }
 
 #[test]
+fn withdrawn_requests_leave_the_backlog() {
+    let mut lab = Lab::perfect();
+    lab.listen(1, 2);
+    for _ in 0..3 {
+        let active = lab.connect(0, 1);
+        let Happened::Request(passive) = lab.next(1) else {
+            panic!("no request");
+        };
+        lab.destroy(0, active);
+        let withdrawn = Happened::Rejected(passive, RejectReason::TIMEOUT);
+        assert_eq!(lab.next(1), withdrawn);
+    }
+}
+
+#[test]
 fn a_destroyed_connection_has_no_events_and_tells_its_peer() {
     // Connected: the peer gets a DREQ.
     let mut lab = Lab::perfect();

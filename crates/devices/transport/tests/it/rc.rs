@@ -6,8 +6,8 @@ use crate::lab::steps::{
 };
 use crate::lab::{Delivery, FLIGHT, Lab, Sent, Side, config, connected, quiet};
 use adverb_transport::{
-    DropReason, PACKET_SPACE, Payload, PostError, Queue, RcQp, ReceiveWork, SendWork, Solicited,
-    Work,
+    DropReason, PACKET_SPACE, Payload, PostError, Queue, RcQp, ReceiveWork, ResponderFault,
+    SendWork, Solicited, Work,
 };
 use adverb_units::{Span, Time};
 use adverb_verbs::{
@@ -662,6 +662,19 @@ fn memory_that_ends_before_a_repeated_read_ends_the_connection() {
     lab.run();
     assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::RemAccessErr)]);
     assert_eq!(lab.b.qp.state(), QpState::Err);
+}
+
+#[test]
+fn memory_that_ends_during_a_read_response_is_a_fault_of_the_responder() {
+    let mut lab = quiet();
+    post(&mut lab, work(1, Work::Read(REMOTE), piece(0, 64 << 10)));
+    while lab.b.qp.counters().sent < 4 {
+        lab.step();
+    }
+    lab.b.memory.valid = false;
+    lab.run();
+    assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::RemAccessErr)]);
+    assert_eq!(lab.b.qp.take_fault(), Some(ResponderFault::Access));
 }
 
 #[test]

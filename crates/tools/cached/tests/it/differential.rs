@@ -105,6 +105,9 @@ mg nothing q
 mg
 mg h v v
 mg h !
+mg h E5
+mg new N0 E5 c
+ms h 2 S2|hi
 ms i 2|hi
 mg i v f t
 ms i 2 T30 F7|ho

@@ -1,8 +1,14 @@
 //! Full memory, many connections, clients that end in the middle.
 
-use adverb_units::Bytes;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
 
-use crate::common::{Client, Ours};
+use adverb_cached::Server;
+use adverb_units::Bytes;
+use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
+
+use crate::common::{Client, Ours, store};
 
 fn set(client: &mut Client, key: &str, length: usize) -> String {
     let value = vec![key.as_bytes()[0]; length];
@@ -96,4 +102,39 @@ fn further_connections_are_refused_until_one_ends() {
     };
     assert!(stats.contains("STAT rejected_connections 1\r\n"), "{stats}");
     assert_eq!(ours.connect().ask(b"mn\r\n"), b"MN\r\n");
+}
+
+const FEW_THREADS: &str = "limits::a_server_whose_threads_cannot_be_started_ends";
+
+/// It waited for the threads that had started.
+#[test]
+fn a_server_whose_threads_cannot_be_started_ends() {
+    const INSIDE: &str = "ADVERB_TEST_FEW_THREADS";
+    if std::env::var_os(INSIDE).is_none() {
+        let mut alone = Command::new(std::env::current_exe().unwrap());
+        alone.args(["--exact", FEW_THREADS]).env(INSIDE, "1");
+        if geteuid().is_root() {
+            // The limit is of a user, and not for root.
+            alone.uid(65534);
+        }
+        let ended = alone.output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout);
+        assert!(
+            ended.status.success() && said.contains("1 passed"),
+            "{said}"
+        );
+        return;
+    }
+    let address = "127.0.0.1:0".parse().unwrap();
+    let shared = Arc::new(store(Bytes::mib(1), true));
+    let server = Server::bind(address, (100, 1), shared).unwrap();
+    let own = std::fs::read_dir("/proc/self/task").unwrap().count() as u64;
+    let limit = Rlimit {
+        current: Some(own + 2),
+        maximum: Some(own + 2),
+    };
+    setrlimit(Resource::Nproc, limit).unwrap();
+    let refused = server.run().unwrap_err().to_string();
+    assert!(refused.starts_with("cannot start 10"), "{refused}");
+    assert!(refused.contains(" threads: "), "{refused}");
 }

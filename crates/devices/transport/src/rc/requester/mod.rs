@@ -122,6 +122,16 @@ impl Requester {
         self.queue.post(request, memory, (self.mtu, part), first)
     }
 
+    /// Posts a request that is not sent, as [`super::RcQp::post_failed`].
+    pub(super) fn post_failed(
+        &mut self,
+        request: SendWork,
+        status: WcStatus,
+    ) -> Result<(), PostError> {
+        let first = |packets| self.window.extend(packets);
+        self.queue.post_failed(request, status, first)
+    }
+
     /// Applies the attributes of a Modify QP that concern the requester ([`super::RcQp::modify`]).
     pub(super) fn modify(&mut self, attr: &QpAttr) {
         if let Some(first) = attr.sq_psn {
