@@ -32,33 +32,39 @@ pub(crate) fn rpc(points: &[RpcArgs]) -> anyhow::Result<()> {
         ..args.on.clone()
     });
     let targets: Vec<TargetArgs> = targets.collect();
-    let mut left_out = BTreeMap::new();
+    let (mut left_out, mut remaining) = (Vec::new(), Vec::new());
     let mut all = Vec::new();
     for on in &targets {
         let setting = Setting { on, ..args.into() };
-        let port = DeviceInfo::query(&on.device.choice())?.port;
+        let device = on.device.choice();
+        let port = DeviceInfo::query(&device)?.port;
+        let mut impossible = BTreeMap::new();
         let mut cells = Vec::new();
         for args in points {
-            for way in ways(args, (&on.device, &port), &mut left_out)? {
+            for way in ways(args, (&on.device, &port), &mut impossible)? {
                 cells.push(cell(args, way, &on.device)?);
+                remaining.push(way);
             }
         }
-        all.push((setting, cells));
+        left_out.extend(impossible.iter().map(|(what, why)| match targets.len() {
+            1 => format!("{what}: {why}"),
+            _ => format!("{what} on {device}: {why}"),
+        }));
+        if !cells.is_empty() {
+            all.push((setting, cells));
+        }
     }
-    let left_out = left_out.iter().map(|(what, why)| format!("{what}: {why}"));
-    let left_out: Vec<String> = left_out.collect();
-    if all.iter().all(|(_, cells)| cells.is_empty()) {
+    if all.is_empty() {
         return Err(Usage(format!("--by {}", left_out.join("; "))).into());
     }
     left_out
         .iter()
         .for_each(|line| terminal::say(&format!("left out: {line}")));
+    let measured = all.iter();
+    let measured = measured.map(|(setting, _)| setting.on.device.choice().to_string());
     let rows = Rows {
-        title: title(points) + &path_words(&args.on.path.options()?),
-        devices: devices
-            .iter()
-            .map(|device| device.choice().to_string())
-            .collect(),
+        title: title(points, &remaining) + &path_words(&args.on.path.options()?),
+        devices: measured.collect(),
     };
     let all: Vec<_> = all.iter().map(|(on, cells)| (on, &cells[..])).collect();
     let records = measure_each(&all, rows)?.records;
@@ -206,19 +212,25 @@ fn cell(
     Ok(JobCell::new(
         program,
         &params,
-        title(std::slice::from_ref(args)),
+        title(std::slice::from_ref(args), &[(by, transport)]),
         job,
     ))
 }
 
-/// Describes what all points have in common.
-fn title(points: &[RpcArgs]) -> String {
-    let parts: [fn(&RpcArgs) -> Option<String>; 10] = [
-        |args| args.by.map(|by| format!("by {}", by.word())),
-        |args| match args.by {
-            Some(EchoBy::Tcp) => None,
-            _ => args.transport.map(|transport| format!("over {transport}")),
-        },
+/// Describes what all points have in common, with the way if only one is measured.
+fn title(points: &[RpcArgs], ways: &[(EchoBy, Transport)]) -> String {
+    let (by, transport) = ways[0];
+    let by = ways.iter().all(|way| way.0 == by).then_some(by);
+    let transport = ways
+        .iter()
+        .all(|way| way.1 == transport)
+        .then_some(transport);
+    let transport = transport.filter(|transport| *transport != Transport::Tcp);
+    let way = [
+        by.map(|by| format!("by {}", by.word())),
+        transport.map(|transport| format!("over {transport}")),
+    ];
+    let parts: [fn(&RpcArgs) -> Option<String>; 8] = [
         |args| Some(format!("requests of {}", args.request)),
         |args| Some(format!("replies of {}", args.reply)),
         |args| Some(counted(args.clients.clients, "client")),
@@ -234,7 +246,8 @@ fn title(points: &[RpcArgs]) -> String {
         all.all(|args| part(args).as_ref() == Some(&first))
             .then_some(first)
     });
-    shared.collect::<Vec<_>>().join(", ")
+    let all = way.into_iter().flatten().chain(shared);
+    all.collect::<Vec<_>>().join(", ")
 }
 
 /// A row for each way on each device.

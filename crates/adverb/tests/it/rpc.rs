@@ -203,6 +203,71 @@ fn the_answer_names_the_point_and_what_is_equal() {
     assert!(clients.contains("READ over RC (clients=20, "), "{clients}");
 }
 
+/// Each way was judged at its own best point: WRITE with replies of 256 B against SEND with 1 KiB.
+#[test]
+fn ways_are_compared_at_the_same_point_of_the_workload() {
+    let sizes = answer("--by write,read --transport rc --clients 1 --reply 8,16,4K");
+    let leaders = "WRITE and polling over RC has the highest rate at reply_bytes=8 to 16; READ over RC has the highest rate at reply_bytes=4096.";
+    assert!(sizes.contains(leaders), "{sizes}");
+    let same = answer("--by send,write --transport rc --clients 1 --think 1us,10us");
+    assert!(
+        same.ends_with("WRITE and polling over RC has the highest rate at all 2 points."),
+        "{same}"
+    );
+    let rates = answer("--by send,read --transport rc --clients 20 --rate 1M,8M,100M");
+    assert!(
+        rates.contains("READ over RC answers soonest at offered=1.00 M/s to 8.00 M/s; at offered=100 M/s no way keeps up"),
+        "{rates}"
+    );
+}
+
+#[test]
+fn equal_ways_of_a_lower_rank_are_merged() {
+    let all = answer("--clients 20 --transport rc");
+    let (_, lower) = all.split_once("followed by ").unwrap();
+    assert!(
+        lower.contains("), equal within 2 %, then SEND over RC ("),
+        "{all}"
+    );
+}
+
+/// 37 random arrivals were compared with the 40 that are due on average.
+#[test]
+fn a_few_random_arrivals_may_be_fewer_than_their_mean() {
+    let few = answer("--by tcp,send --transport rc --clients 4 --rate 20k --duration 2ms");
+    assert!(
+        few.contains("SEND over RC (") && few.contains(" answers soonest"),
+        "{few}"
+    );
+}
+
+#[test]
+fn what_remains_is_named_if_the_rest_is_left_out() {
+    let place = Place::new();
+    let one_way = "rpc --device model:cx3 --by tcp,send --transport rc --completion event";
+    let title = place.run(one_way).ok().out;
+    assert!(
+        title.starts_with("rpc on model:cx3: by send, over rc, "),
+        "{title}"
+    );
+    let devices = "rpc --device model:cx3,model:ammasso_gige --by send --transport uc";
+    let ended = place.run(devices).ok();
+    assert!(
+        ended
+            .out
+            .starts_with("rpc on model:cx3: by send, over uc, "),
+        "{}",
+        ended.out
+    );
+    let said = ended.talk_of_itself();
+    assert!(
+        said.contains(
+            "left out: send over uc on model:ammasso_gige: the device has only RC queue pairs"
+        ),
+        "{said}"
+    );
+}
+
 #[test]
 fn ways_that_cannot_exist_are_left_out_with_the_reason() {
     let ended = Place::new().run("rpc --device model:cx3 --completion event");

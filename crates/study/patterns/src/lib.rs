@@ -4,6 +4,7 @@ mod checked;
 mod datagram;
 mod due;
 mod echo;
+mod inline;
 mod job;
 mod loops;
 mod nodes;

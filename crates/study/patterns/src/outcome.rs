@@ -264,7 +264,10 @@ fn steps(tally: &ConnectTally) -> Values {
 fn served(rpc: &Rpc, tallies: &[&ServiceTally]) -> Result<Outcome, OutcomeError> {
     let (cores, clients) = tallies.split_at(rpc.serving.cores as usize);
     let answers: u64 = cores.iter().map(|core| core.requests).sum();
-    let posts: u64 = cores.iter().map(|core| core.posts).sum();
+    let posts = cores
+        .iter()
+        .filter_map(|core| Some(core.requests as f64 / core.batch?));
+    let posts: f64 = posts.sum();
     let checked = match rpc.service {
         Service::Sequencer(_) => {
             let handed_out = cores.iter().map(|core| core.handed_out).max();
@@ -274,7 +277,7 @@ fn served(rpc: &Rpc, tallies: &[&ServiceTally]) -> Result<Outcome, OutcomeError>
     };
     // The cores limit the rate, so it is counted there.
     let rate = cores.iter().filter_map(|core| core.per_second()).sum();
-    let batch_mean = (posts > 0).then(|| answers as f64 / posts as f64);
+    let batch_mean = (posts > 0.0).then(|| answers as f64 / posts);
     let seen: Vec<_> = clients
         .iter()
         .map(|tally| Done::of_service(tally))

@@ -18,6 +18,8 @@ pub struct ServiceTally {
     pub elapsed: Span,
     /// Number of posts for the answers of a core.
     pub posts: u64,
+    /// What [`Self::batch_mean`] returns.
+    pub(crate) batch: Option<f64>,
     /// CPU time used.
     pub cpu: CpuTime,
     /// The time over which `cpu` was used.
@@ -83,6 +85,6 @@ impl ServiceTally {
 
     /// Returns the mean number of answers per post; `None` for a client.
     pub fn batch_mean(&self) -> Option<f64> {
-        (self.posts > 0).then(|| self.requests as f64 / self.posts as f64)
+        self.batch
     }
 }

@@ -372,9 +372,14 @@ impl<'a, K: Ord + Copy> Contrast<'a, K> {
 const KEEPS_UP: f64 = 0.95;
 
 /// Returns whether a server has answered the requests that clients were to send. In a closed loop it always does.
+/// Arrivals are random: their number may be two standard deviations, `2 √n`, below its mean.
 pub fn keeps_up(record: &Record) -> bool {
+    let chance = match record.metric("requests") {
+        Some(requests) if requests > 0.0 => 2.0 / requests.sqrt(),
+        _ => 0.0,
+    };
     let rate = record.metric("requests_per_s");
-    let is_enough = |asked| rate.is_some_and(|rate| rate >= KEEPS_UP * asked);
+    let is_enough = |asked| rate.is_some_and(|rate| rate * (1.0 + chance) >= KEEPS_UP * asked);
     record.offered().is_none_or(is_enough)
 }
 

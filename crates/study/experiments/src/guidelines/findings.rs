@@ -7,7 +7,7 @@ use adverb_report::format;
 use adverb_results::{DeviceKind, Record};
 
 use super::figures::{
-    ANSWERS, ATOMICS, CORES, FIGURES, HERD, KV, OFFERED, by_queues, by_store, by_way,
+    ANSWERS, ATOMICS, CORES, FIGURES, HERD, KV, OFFERED, SENDS, by_queues, by_store, by_way,
 };
 use super::ladder::{Step, limit, steps};
 use crate::programs::{of_device, parameter, with_caution, word};
@@ -150,15 +150,37 @@ fn limited(record: &Record) -> String {
 }
 
 fn ladder(evidence: &Evidence<'_>) -> Option<String> {
-    let (first, last) = (
-        evidence.step(Step::FetchAdd)?,
-        evidence.step(Step::HeaderOnly)?,
-    );
-    let (_, change) = change(first, last)?;
+    let first = evidence.step(Step::FetchAdd)?;
+    let last = evidence.step(Step::HeaderOnly)?;
+    let later = Step::LADDER[1..].iter();
+    let later = later.filter_map(|step| Some((*step, evidence.step(*step)?)));
+    let rated = later.filter_map(|(step, record)| Some((rate(record)?, step, record)));
+    let (highest, step, best) = rated.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let (_, change) = change(first, best)?;
+    let rate = rate(last).filter(|rate| rate * PAYS <= highest);
+    let loss = rate.map_or_else(String::new, |rate| {
+        let (rate, cores) = (format::rate(rate), counted(parameter(last, "server_cores")));
+        format!("; the last step, without payload, is slower: {rate} with {cores}")
+    });
     Some(format!(
-        "the steps from FETCH_ADD to batched RPCs without payload take a sequencer {change}{}.",
-        limited(last)
+        "the steps from FETCH_ADD to {} take a sequencer {change}{}{loss}.",
+        described(step, best),
+        limited(best)
     ))
+}
+
+/// Returns a step of the ladder after FETCH_ADD in words.
+fn described(step: Step, record: &Record) -> String {
+    match step {
+        Step::Tcp | Step::FetchAdd | Step::Rpc => "RPCs to one core".to_owned(),
+        Step::Lists => "batched RPCs".to_owned(),
+        Step::Queues => "batched RPCs from several queue pairs".to_owned(),
+        Step::Cores => format!(
+            "batched RPCs to {}",
+            counted(parameter(record, "server_cores"))
+        ),
+        Step::HeaderOnly => "batched RPCs without payload".to_owned(),
+    }
 }
 
 fn contention(evidence: &Evidence<'_>) -> Option<String> {
@@ -189,9 +211,9 @@ fn mmio(evidence: &Evidence<'_>) -> Option<String> {
         format!("; it wrote to the NIC {before} of its time before, and {after} then")
     });
     Some(format!(
-        "reducing MMIO {}: a doorbell for up to {} answers instead of each takes one core {change}{shares}.",
+        "reducing MMIO {}: a doorbell for {:.1} answers on average instead of each takes one core {change}{shares}.",
         verdict(gain),
-        parameter(lists, "batch"),
+        lists.metric("batch_mean")?,
     ))
 }
 
@@ -231,28 +253,34 @@ fn dma(evidence: &Evidence<'_>) -> Option<String> {
         return None;
     }
     let (gain, change) = change(payload, header_only)?;
-    let lines = dma_lines(payload).zip(dma_lines(header_only));
-    let guideline = match lines {
-        Some((before, after)) if before < PAYS * after => {
-            "answers without payload do not reduce DMA".to_owned()
-        }
-        _ => format!("reducing DMA {}", verdict(gain)),
+    let send = |op: &'static str| {
+        let of = evidence.all(SENDS.id, |record| {
+            in_lists(record) && word(record, "op") == op
+        });
+        let size = |record: &Record| parameter(record, "size_bytes");
+        let record = of.into_iter().min_by_key(|record| size(record))?;
+        Some((size(record), lines_read(record)?))
     };
-    let lines = lines.map_or_else(String::new, |(before, after)| {
-        format!("; DMA moved {before:.2} cache lines for each before, and {after:.2} then")
+    let lines = send("send").zip(send("send-imm"));
+    let lines = lines.map_or_else(String::new, |((size, some), (_, none))| {
+        format!("; for a SEND in a list the NIC reads {some:.2} cache lines with {size} B and {none:.2} without payload")
+    });
+    let of_requests = lines_read(payload).zip(lines_read(header_only));
+    let of_requests = of_requests.map_or_else(String::new, |(before, after)| {
+        format!("; for an RPC the NIC reads {before:.2} lines before, and {after:.2} then, because a request by SEND takes a RECV")
     });
     Some(format!(
-        "{guideline}: requests and answers by SEND without payload, instead of requests by WRITE and answers of 8 B, \
-         take {} in lists {change}{lines}{}.",
+        "reducing DMA {}: requests and answers by SEND without payload, instead of requests by WRITE and answers of 8 B, \
+         take {} in lists {change}{lines}{of_requests}{}.",
+        verdict(gain),
         counted(cores),
         limited(header_only)
     ))
 }
 
-/// Returns the cache lines that the NIC reads and writes for each request; `None` on a real device.
-fn dma_lines(record: &Record) -> Option<f64> {
-    let lines = |way: &str| record.metric(&format!("pcie_lines_per_request.{way}"));
-    Some(lines("dma_reads")? + lines("dma_writes")?)
+/// Returns the cache lines that the NIC reads for each request; `None` on a real device.
+fn lines_read(record: &Record) -> Option<f64> {
+    record.metric("pcie_lines_per_request.dma_reads")
 }
 
 fn counted(cores: u64) -> String {
@@ -372,8 +400,19 @@ fn store(evidence: &Evidence<'_>) -> Option<String> {
         extremes(evidence.all(KV.id, has_share), with_cores)
     };
     let (gets, mixed) = (best(0.0)?, best(0.5)?);
+    let all = evidence.all(KV.id, |_| true);
+    let (herd, reads): (Vec<_>, Vec<_>) = all.into_iter().partition(|r| word(r, "by") == "rpc");
+    let sizes = herd.first().zip(reads.first()).map(|(herd, read)| {
+        format!(
+            " HERD's queue pairs of each core and port: {}; its values have {} B, a READ fetches {} B.",
+            parameter(herd, "qps"),
+            parameter(herd, "value_bytes"),
+            parameter(read, "value_bytes")
+        )
+    });
     Some(format!(
-        "the fastest store for GETs alone is {gets}; with as many PUTs as GETs it is {mixed}."
+        "the fastest store for GETs alone is {gets}; with as many PUTs as GETs it is {mixed}.{}",
+        sizes.unwrap_or_default()
     ))
 }
 

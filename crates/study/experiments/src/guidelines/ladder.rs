@@ -21,7 +21,7 @@ pub(super) enum Step {
 
 impl Step {
     /// From FETCH_ADD on.
-    const LADDER: [Step; 6] = [
+    pub(super) const LADDER: [Step; 6] = [
         Step::FetchAdd,
         Step::Rpc,
         Step::Lists,

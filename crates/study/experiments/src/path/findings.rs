@@ -187,33 +187,45 @@ fn windows<'a>(scope: &Scope<'a>, cells: &Cells<'a>) -> Option<Finding> {
     let rated = by_path.values().filter_map(|c| Some((goodput(*c)?, *c)));
     let (best, fastest) = rated.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
     let delays: BTreeSet<_> = by_path.keys().map(|(delay, _)| *delay).collect();
-    let (mut parts, mut evidence) = (Vec::new(), vec![fastest]);
+    let (mut enough, mut less, mut evidence) = (Vec::new(), Vec::new(), vec![fastest]);
+    let mut most = 0;
     for delay in delays {
         let of_delay = by_path.range((delay, 0)..=(delay, u32::MAX));
         let mut of_delay = of_delay.map(|((_, buffers), cell)| (*buffers, *cell));
         let (largest, last) = of_delay.clone().next_back()?;
         evidence.push(last);
         let filled = of_delay.find(|(_, c)| goodput(*c).is_some_and(|rate| rate >= FILLED * best));
-        parts.push(match filled {
+        match filled {
             Some((buffers, cell)) => {
                 evidence.push(cell);
-                format!("{buffers} at {delay} each way")
+                enough.push(match enough.is_empty() {
+                    true => format!("{buffers} in flight at {delay} each way"),
+                    false => format!("{buffers} at {delay}"),
+                });
             }
             // Something else than the number in flight limits the shortest path.
-            None if parts.is_empty() => return None,
-            None => format!(
-                "more than {largest} at {delay} each way, with which it carries {}",
-                Quantity::Goodput.show(goodput(last)?)
-            ),
-        });
+            None if enough.is_empty() => return None,
+            None => {
+                most = largest;
+                let rate = Quantity::Goodput.show(goodput(last)?);
+                less.push(format!("{rate} at {delay}"));
+            }
+        }
     }
+    let less = match &less[..] {
+        [] => String::new(),
+        less => format!(
+            "; {most}, the most that were measured, carry only {}",
+            format::and(less)
+        ),
+    };
     let size = format::size(fastest.size());
     let sentence = format!(
-        "To reach {} of the highest goodput, {}, a stream of RDMA WRITEs of {size} needs, of the numbers in flight that were \
-         measured, {}. At least delay \u{d7} bandwidth of a round trip has to be outstanding.",
+        "To reach {} of the highest goodput, {}, a stream of RDMA WRITEs of {size} needs {}{less}. At least delay \u{d7} \
+         bandwidth of a round trip has to be outstanding.",
         format::percent(100.0 * FILLED),
         Quantity::Goodput.show(best),
-        format::and(&parts),
+        format::and(&enough),
     );
     Some(scope.finding("path-window", PATH, sentence, evidence.into_iter()))
 }

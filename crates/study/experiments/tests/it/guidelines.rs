@@ -90,6 +90,29 @@ fn every_guideline_has_a_finding() {
     assert_eq!(distinct.len(), all.len());
 }
 
+/// The last step was called the top of the ladder although it was slower than the one before it.
+#[test]
+fn the_ladder_names_its_best_step() {
+    let mut records = records(&[5e6]);
+    for record in &mut records {
+        let is_last = record.params.get("by") == Some(&"rpc-imm".into());
+        let rate = if is_last { 4e6 } else { 5e6 };
+        let metrics = record.metrics.as_mut().unwrap();
+        metrics.insert("requests_per_s".to_owned(), rate.into());
+        let is_atomic = record.params.get("by") == Some(&"atomics".into());
+        if is_atomic {
+            metrics.insert("requests_per_s".to_owned(), 1e6.into());
+        }
+    }
+    let all = findings(&records);
+    let mut sentences = all.iter().map(|finding| &finding.sentence);
+    let ladder = sentences.find(|sentence| sentence.contains("the steps from FETCH_ADD to"));
+    let ladder = ladder.unwrap();
+    assert!(ladder.contains("from 1.00 M/s to 5.00 M/s"), "{ladder}");
+    let loss = "the last step, without payload, is slower: 4.00 M/s with 10 cores.";
+    assert!(ladder.ends_with(loss), "{ladder}");
+}
+
 /// The user-space NIC is a program on the requester's core.
 #[test]
 fn of_a_device_without_a_nic_no_guideline_is_stated() {

@@ -589,6 +589,26 @@ fn study_slowed(factor: f64, pick: impl Fn(&PairRecord) -> bool) -> Vec<PairReco
     records
 }
 
+/// READ with 0.0 % of a core at the server was preferred to a faster WRITE with 0.1 %.
+#[test]
+fn an_idle_server_is_no_reason_for_a_slower_operation() {
+    let mut records = crate::common::study();
+    for record in &mut records {
+        if record.params.op == Opcode::Read
+            && let Some(metrics) = &mut record.metrics
+        {
+            for repetition in &mut metrics.repetitions {
+                repetition.cpu_passive.percent = Some(0.0);
+            }
+        }
+    }
+    let meta = Meta::default();
+    let advice = report(&records, &meta).advice();
+    let mut rows = advice[0].1.iter();
+    let least = rows.find(|row| row.need == "Least CPU at the server");
+    assert_eq!(least.unwrap().choice, "WRITE (busy polling)");
+}
+
 fn sentence(records: &[PairRecord], id: &str) -> String {
     findings(records)
         .into_iter()

@@ -10,6 +10,7 @@ use adverb_workload::wiring::GRH;
 
 use super::{Echo, EchoBy};
 use crate::datagram::check_datagram;
+use crate::inline::inline_data;
 use crate::loops::RD_ATOMIC;
 use crate::rpc::RpcPart;
 
@@ -56,11 +57,7 @@ impl<C: Context> Ends<C> {
             let depths = Depths {
                 send: depth,
                 recv: u32::max(receives, 1),
-                inline: if payload <= caps.max_inline_data {
-                    payload
-                } else {
-                    0
-                },
+                inline: inline_data(members.station().context(), transport, payload),
                 rd_atomic: if is_core { u8::MAX } else { RD_ATOMIC },
                 // A datagram queue pair of a core serves all of its clients.
                 shares_qp: is_core && transport == QpType::Ud,

@@ -17,6 +17,7 @@ use adverb_units::Bytes;
 use adverb_verbs::{AccessFlags, Context, PathOptions, QpType, RoleId, Station};
 use serde::{Deserialize, Serialize};
 
+use crate::inline::inline_data;
 use crate::rpc::RpcPart;
 use crate::rpc::seats::Seats;
 use crate::rpc::slots::{KEY, Slots};
@@ -287,14 +288,14 @@ impl OneSided {
     }
 
     /// Returns the sizes of a client's queues; `None` for the default ones.
-    fn client_depths(&self, max_inline: u32) -> Option<Depths> {
+    fn client_depths(&self, context: &impl Context) -> Option<Depths> {
         let question = self.puts().question()?;
         let each = self.clients.outstanding;
         Some(Depths {
             // One more for a train's last request, or for the final message.
             send: each.max(self.list()) + 1,
             recv: item_server::answers(each),
-            inline: if question <= max_inline { question } else { 0 },
+            inline: inline_data(context, QpType::Rc, question),
             rd_atomic: self.clients.rd_atomic,
             shares_qp: false,
             access: AccessFlags::all(),
@@ -318,11 +319,10 @@ pub fn run_onesided<S: Station>(
     let pattern = program.pattern(&layout);
     let member = &pattern.members[me.0 as usize];
     let is_owner = me.0 < program.owners();
-    let max_inline = station.context().caps().max_inline_data;
     let depths = if is_owner {
         program.owner_depths()
     } else {
-        program.client_depths(max_inline)
+        program.client_depths(station.context())
     };
     let members = Members::new(station, (me, program.members()), program.peers(me));
     let wiring = match depths {

@@ -1,6 +1,6 @@
 //! The server loop of a core: polls for requests, executes them, answers.
 
-use adverb_units::Time;
+use adverb_units::{Span, Time};
 use adverb_verbs::{
     Imm, MemoryRegion, Operation, QueuePair, SendFlags, SendRequest, Sge, Station, WorkCompletion,
     WrId,
@@ -10,6 +10,7 @@ use adverb_workload::attend::{Awaited, Members, attentively};
 use adverb_workload::pattern::Meter;
 use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::Schedule;
+use adverb_workload::pattern::Tally;
 use adverb_workload::reap::{BATCH, Reaper};
 
 use super::service::{Backend, loaded};
@@ -21,6 +22,8 @@ use crate::tally::ServiceTally;
 
 /// Answers between two readings of the clock, which costs as much as an answer in a batch.
 const LOOK_EVERY: u64 = 32;
+/// If they take longer than this, the clock is read at the next answer, and then less often again.
+const LOOK_WITHIN: Span = Span::from_us(100);
 /// The bit of a request's immediate data by which a client announces its end.
 pub(super) const FAREWELL: u32 = 1 << 31;
 
@@ -28,7 +31,13 @@ pub(super) const FAREWELL: u32 = 1 << 31;
 struct Answered {
     answers: u64,
     posts: u64,
+    /// The last reading of the clock.
+    looked: Time,
+    /// Number of answers until the next one.
+    every: u64,
     next_look: u64,
+    /// End of the measured time.
+    until: Time,
     meters: [Meter; 2],
 }
 
@@ -37,7 +46,10 @@ impl Answered {
         Answered {
             answers: 0,
             posts: 0,
+            looked: now,
+            every: LOOK_EVERY,
             next_look: 0,
+            until: now + schedule.warm_up + schedule.measured,
             meters: [Meter::new(now, schedule); 2],
         }
     }
@@ -47,18 +59,58 @@ impl Answered {
         self.answers += answers;
         self.posts += posts;
         if self.answers >= self.next_look {
-            self.next_look = self.answers + LOOK_EVERY;
             let now = station.now();
-            for (meter, count) in self.meters.iter_mut().zip([self.answers, self.posts]) {
-                meter.look(station, now, count);
-            }
+            self.every = match now - self.looked > LOOK_WITHIN {
+                true => 1,
+                false => (self.every + 1).min(LOOK_EVERY),
+            };
+            self.next_look = self.answers + self.every;
+            self.look(station, now);
+        }
+    }
+
+    fn look<S: Station>(&mut self, station: &S, now: Time) {
+        self.looked = now;
+        for (meter, count) in self.meters.iter_mut().zip([self.answers, self.posts]) {
+            meter.look(station, now, count);
+        }
+    }
+
+    /// Returns the results after the last client has ended. Clients may have begun, and ended, a little earlier than this core:
+    /// the rate is that until the last reading while they were served, the CPU time that of the whole measured time.
+    fn end<S: Station>(mut self, station: &S) -> ServiceTally {
+        let now = station.now();
+        if now - self.looked > LOOK_WITHIN {
+            self.look(station, now);
+        }
+        let served = self.tally();
+        if now < self.until {
+            station.sleep(self.until - now);
+        }
+        self.look(station, station.now());
+        let ServiceTally {
+            cpu,
+            cpu_over,
+            window,
+            ..
+        } = self.tally();
+        ServiceTally {
+            cpu,
+            cpu_over,
+            window,
+            ..served
         }
     }
 
     fn tally(&self) -> ServiceTally {
         let [answers, posts] = &self.meters;
+        let (of_answers, of_posts) = (answers.tally(), posts.tally());
+        // Counts are rounded, and their times corrected for that: a ratio of counts could exceed the longest list.
+        let per_second = |tally: &Tally| tally.completed as f64 / tally.elapsed.as_secs_f64();
         ServiceTally {
-            posts: posts.tally().completed,
+            posts: of_posts.completed,
+            batch: (of_posts.completed > 0)
+                .then(|| per_second(&of_answers) / per_second(&of_posts)),
             ..ServiceTally::default()
         }
         .measured_by(answers)
@@ -126,7 +178,7 @@ impl<'w, S: Station> Core<'w, S> {
                 self.answer_all(backend)?;
             }
         }
-        Ok(self.answered.tally())
+        Ok(self.answered.end(self.station))
     }
 
     /// Waits for requests in the slots.

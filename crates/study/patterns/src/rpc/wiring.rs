@@ -16,6 +16,7 @@ use super::service::answer_bytes;
 use super::slots::{Kind, Slots, request_bytes};
 use super::{RequestBy, Rpc};
 use crate::datagram::check_datagram;
+use crate::inline::inline_data;
 
 /// Handshake message between a core and a client.
 #[derive(Debug, Serialize, Deserialize)]
@@ -78,15 +79,6 @@ fn queues<S: Station>(
         make(sends, Awaited::OwnRequest)?,
         make(receives, Awaited::Message)?,
     ])
-}
-
-/// Returns `bytes`, or the device's maximum of inline data if it is less.
-fn inline<S: Station>(station: &S, bytes: u32) -> u32 {
-    if bytes <= station.context().caps().max_inline_data {
-        bytes
-    } else {
-        0
-    }
 }
 
 /// A core's objects.
@@ -155,7 +147,7 @@ impl<C: Context> CoreEnds<C> {
         let bytes = receives.offset + u64::from(qps) * u64::from(receive_depth) * u64::from(GRH);
         let kit = Kit::new(station, (bytes, AccessFlags::all()), rpc.path)?;
         let [sends, recvs] = queues(station, depth * qps, receive_depth * qps)?;
-        let inline = inline(station, answer);
+        let inline = inline_data(station.context(), QpType::Ud, answer);
         let make = |qp_type, caps| kit.queue_pair(qp_type, (&sends, &recvs), caps, 0);
         let datagrams = (0..qps).map(|_| make(QpType::Ud, caps(depth, receive_depth, inline)));
         let datagrams = datagrams.collect::<Result<Vec<_>, _>>()?;
@@ -257,7 +249,8 @@ impl<C: Context> ClientEnds<C> {
         let bytes = receives.offset + u64::from(window) * u64::from(receives.size);
         let kit = Kit::new(station, (bytes, AccessFlags::all()), rpc.path)?;
         let [sends, recvs] = queues(station, depth, window)?;
-        let inline = inline(station, request_bytes(&rpc.service, Kind::Put));
+        let longest = request_bytes(&rpc.service, Kind::Put);
+        let inline = inline_data(station.context(), QpType::Uc, longest);
         let make = |qp_type, caps| kit.queue_pair(qp_type, (&sends, &recvs), caps, 0);
         let datagrams = make(QpType::Ud, caps(depth, window, 0))?;
         let writes = match rpc.request_by() {

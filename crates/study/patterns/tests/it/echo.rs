@@ -138,6 +138,34 @@ fn requests_in_flight_are_rate_times_mean_latency() {
     }
 }
 
+/// Replies of 192 to 912 B were inline, which the NIC fetched after a doorbell: they were up to 2.8 times slower than longer
+/// ones.
+#[test]
+fn a_reply_that_fits_no_blueflame_register_is_not_inline() {
+    for preset in ["cx3", "cx7"] {
+        for (by, transport) in [
+            (EchoBy::Write, Transport::Rc),
+            (EchoBy::Send, Transport::Rc),
+            (EchoBy::Send, Transport::Ud),
+        ] {
+            let rate = |reply| {
+                let mut echo = echo(by, transport);
+                echo.reply = reply;
+                (echo.clients.threads, echo.clients.outstanding) = (1, 16);
+                rate_and_mean(&echo, &in_virtual_time(preset, &echo)).0
+            };
+            let long = rate(1024);
+            for reply in [181, 209, 221, 256, 912] {
+                let rate = rate(reply);
+                assert!(
+                    rate > 0.7 * long,
+                    "{preset}, {by:?} over {transport}: {rate} with {reply} B, {long} with 1 KiB"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn clients_are_served_alike() {
     for preset in ["cx3", "connect_ib"] {

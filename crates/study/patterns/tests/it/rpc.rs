@@ -189,6 +189,25 @@ fn an_offered_load_is_served_at_its_rate() {
 }
 
 #[test]
+fn a_core_with_few_requests_has_a_rate_and_cpu_time() {
+    let mut rpc = rpc(Service::Sequencer(RequestBy::Write), Posting::Single);
+    (rpc.serving.cores, rpc.clients.threads, rpc.clients.machines) = (1, 1, 1);
+    for (mean, most) in [(Span::from_ms(10), 20), (Span::from_ms(1), 120)] {
+        rpc.clients.pace = Pace::Open(mean);
+        let (tallies, counter) = on_soft(&rpc);
+        let core = &tallies[0];
+        let rate = core.per_second();
+        assert!(
+            rate.is_some_and(|rate| rate < 2e9 / mean.as_ns_f64()),
+            "{core:?}"
+        );
+        assert!((1..=counter.min(most)).contains(&core.requests), "{core:?}");
+        assert!(core.batch_mean().is_some(), "{core:?}");
+        assert!(core.cpu_over > Span::ZERO, "{core:?}");
+    }
+}
+
+#[test]
 fn batches_grow_with_the_load_and_save_posts() {
     let of = |posting| {
         let mut rpc = rpc(Service::Sequencer(RequestBy::Write), posting);
@@ -203,7 +222,7 @@ fn batches_grow_with_the_load_and_save_posts() {
     let (one, alone) = of(Posting::Single);
     assert!((0.99..1.01).contains(&one), "{one}");
     let (many, batched) = of(Posting::List(32));
-    assert!(many > 16.0 && many <= 32.0, "{many}");
+    assert!(many > 15.9 && many <= 32.0, "{many}");
     assert!(batched > 1.5 * alone, "{batched} against {alone}");
 }
 
@@ -247,14 +266,14 @@ fn a_core_answers_a_batch_by_one_list_at_each_port_and_a_store_does_not_gain_fro
         (rpc.clients.threads, rpc.clients.machines) = (64, 4);
         let (tallies, _) = in_virtual_time(preset, &rpc);
         let core = &tallies[0];
-        let batch = core.requests as f64 / core.posts as f64;
-        (batch, rate(&rpc, &tallies))
+        (core.batch_mean().unwrap(), rate(&rpc, &tallies))
     };
     let [(batch, one), (_, six)] = [1, 6].map(|qps| measured("connect_ib", qps));
-    assert!((15.5..=16.5).contains(&batch), "{batch}");
+    // Not more than a list holds, although the measured time begins and ends within lists.
+    assert!((15.5..=16.001).contains(&batch), "{batch}");
     assert!(six <= 1.02 * one, "{one} with one, {six} with six");
     let (batch, _) = measured("cx3", 1);
-    assert!((31.0..=33.0).contains(&batch), "{batch}, with one port");
+    assert!((31.0..=32.001).contains(&batch), "{batch}, with one port");
 }
 
 /// Queue pairs were bound to processing units by a hash, and pairs of busy ones shared a unit: two cores answered 43 M/s where

@@ -7,6 +7,8 @@ use adverb_results::{Completion, Opcode, Posting, Program, Signaling};
 
 /// Messages up to this size, in bytes, count as small.
 const SMALL: u64 = 64;
+/// Up to this share of a core, in percent, the passive side counts as idle: it only prepares and ends the measurement.
+const IDLE: f64 = 0.5;
 /// The share of the highest throughput that counts as enough.
 const ENOUGH: f64 = 0.95;
 
@@ -46,7 +48,7 @@ fn least_server_cpu(scope: &Scope<'_>) -> Option<Advice> {
     let cells = cells.filter(|r| r.params.size_bytes.get() == size);
     let cpu = |cell: &Cell<'_>| Some(cell.sample(Quantity::CpuPassive)?.median);
     // Of those that use equally little, the fastest.
-    let tenths = |cell: &Cell<'_>| Some((10.0 * cpu(cell)?).round());
+    let tenths = |cell: &Cell<'_>| Some((10.0 * cpu(cell)?.max(IDLE)).round());
     let lowest = tenths(&least(cells.iter(), tenths)?);
     let equal = cells.iter().filter(|cell| tenths(cell) == lowest);
     let best = least(equal, |cell| one_way(*cell))?;
