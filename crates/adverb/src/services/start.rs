@@ -147,7 +147,8 @@ pub(super) fn measure_each<T: Table>(
         let device = args.on.device.choice();
         check_places(&device, &args.on.place, Shape::Many)?;
         let is_model = matches!(device, DeviceChoice::Model(_));
-        let differs = |cell: &JobCell| cell.job.has_noise_on_a_model();
+        // Which packets are lost is a matter of chance.
+        let differs = |cell: &JobCell| cell.job.path().loses();
         if is_model && args.repetitions > 1 && !cells.iter().any(differs) {
             return Err(Usage(NO_NOISE.to_owned()).into());
         }

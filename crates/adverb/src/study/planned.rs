@@ -113,7 +113,7 @@ fn planned(
     if at.is_model() {
         for cell in &mut plan.cells {
             cell.params.length = Length::Duration(MODEL_DURATION);
-            if !cell.params.path.impairment.is_some_and(|path| path.loses()) {
+            if !cell.params.path.loses() {
                 cell.params.repetitions = 1;
             }
         }

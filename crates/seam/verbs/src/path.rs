@@ -107,6 +107,11 @@ impl PathOptions {
         self.impairment.filter(|_| !self.routed)
     }
 
+    /// Whether packets are lost.
+    pub fn loses(&self) -> bool {
+        self.impairment.is_some_and(|faults| faults.loses())
+    }
+
     /// Returns the retransmission parameters: the given ones, and the usual ones for the others.
     pub fn retry_params(&self) -> RetryParams {
         let usual = RetryParams::default();

@@ -279,7 +279,7 @@ impl JobRecorder {
             let work = |cell: &&JobCell, stop: &Stop| {
                 let is_over = || interrupt.raised() || stop.is_set();
                 let predict = |pass| self.predict(hardware, (cell, pass), &is_over);
-                let passes = match cell.job.has_noise_on_a_model() {
+                let passes = match cell.job.path().loses() {
                     true => passes.clone(),
                     false => 1..=1,
                 };

@@ -74,11 +74,6 @@ impl Job {
         self.path().longest_wait(self.is_stream())
     }
 
-    /// Whether its runs on a model differ: which packets are lost is a matter of chance.
-    pub fn has_noise_on_a_model(&self) -> bool {
-        self.longest_wait().is_some()
-    }
-
     /// Returns this job for one of several runs on a model, from 1 on: each of them loses other packets.
     #[must_use]
     pub fn in_pass(&self, pass: u32) -> Job {
