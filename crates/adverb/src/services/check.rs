@@ -26,36 +26,36 @@ pub(super) fn check_by_rpc(args: &KvArgs) -> Result<(), Usage> {
 }
 
 /// Refuses more server cores than clients.
-pub(super) fn check_cores(cores: u32, clients: u32) -> anyhow::Result<()> {
+pub(super) fn check_cores(cores: u32, clients: u32) -> Result<(), Usage> {
     if cores <= clients {
         return Ok(());
     }
     Err(Usage(format!(
         "--cores {cores} exceeds --clients {clients}: a client is served by one core"
-    ))
-    .into())
+    )))
 }
 
-pub(super) fn check_counts(clients: &ClientArgs, posts: PostingArgs) -> anyhow::Result<()> {
+pub(super) fn check_counts(clients: &ClientArgs, posts: PostingArgs) -> Result<(), Usage> {
     if posts.qps().saturating_mul(clients.clients) > 1 << 16 {
         let (qps, threads) = (posts.qps(), clients.clients);
         return Err(Usage(format!(
             "{threads} clients with {qps} queue pairs exceed the maximum of 65536 queue pairs"
-        ))
-        .into());
+        )));
     }
     check_duration(&clients.runs)
 }
 
-pub(super) fn check_duration(runs: &RunsArgs) -> anyhow::Result<()> {
+pub(super) fn check_duration(runs: &RunsArgs) -> Result<(), Usage> {
     if runs.duration == Some(Span::ZERO) {
-        return Err(Usage("--duration 0: nothing can be measured in no time".to_owned()).into());
+        return Err(Usage(
+            "--duration 0: nothing can be measured in no time".to_owned(),
+        ));
     }
     Ok(())
 }
 
 /// Refuses sizes whose product is more memory than a command should take.
-pub(super) fn check_memory(what: &str, factors: &[u64]) -> anyhow::Result<()> {
+pub(super) fn check_memory(what: &str, factors: &[u64]) -> Result<(), Usage> {
     let product = |all: u64, factor: &u64| all.checked_mul(*factor);
     let needed = factors.iter().try_fold(1, product);
     if needed.is_some_and(|bytes| bytes <= MOST_MEMORY.get()) {
@@ -63,8 +63,7 @@ pub(super) fn check_memory(what: &str, factors: &[u64]) -> anyhow::Result<()> {
     }
     Err(Usage(format!(
         "{what} would take more than {MOST_MEMORY} of memory; choose fewer or smaller ones"
-    ))
-    .into())
+    )))
 }
 
 /// Refuses tables, requests and answers that need too much memory.
@@ -72,7 +71,7 @@ pub(super) fn check_store(
     store: &StoreLoad,
     server: &ServerArgs,
     clients: &ClientArgs,
-) -> anyhow::Result<()> {
+) -> Result<(), Usage> {
     // Key, value and half of a bucket.
     let (item, cores) = (u64::from(store.value) + 64, u64::from(server.cores));
     check_memory("these items", &[store.items, item, cores])?;
@@ -83,11 +82,12 @@ pub(super) fn check_store(
 }
 
 /// Returns how requests are posted. A list longer than `most` would never be posted.
-pub(super) fn posting(posts: PostingArgs, most: u32, what: &str) -> anyhow::Result<Posting> {
+pub(super) fn posting(posts: PostingArgs, most: u32, what: &str) -> Result<Posting, Usage> {
     let batch = posts.batch.unwrap_or(DEFAULT_BATCH.min(most));
     if !(1..=most).contains(&batch) {
-        let reason = format!("--batch {batch}: expected 1 to {most}, {what}");
-        return Err(Usage(reason).into());
+        return Err(Usage(format!(
+            "--batch {batch}: expected 1 to {most}, {what}"
+        )));
     }
     Ok(match batch {
         1 => Posting::Single,
@@ -96,7 +96,7 @@ pub(super) fn posting(posts: PostingArgs, most: u32, what: &str) -> anyhow::Resu
 }
 
 /// Refuses options of a server's cores.
-pub(super) fn passive(server: &ServerArgs, rather: &str) -> anyhow::Result<()> {
+pub(super) fn passive(server: &ServerArgs, rather: &str) -> Result<(), Usage> {
     let refused = match server {
         ServerArgs { rate: Some(_), .. } => "--rate",
         ServerArgs { cores: 2.., .. } => "--cores",
@@ -104,6 +104,5 @@ pub(super) fn passive(server: &ServerArgs, rather: &str) -> anyhow::Result<()> {
     };
     Err(Usage(format!(
         "{refused} is for {rather}: here the server's CPU does nothing"
-    ))
-    .into())
+    )))
 }

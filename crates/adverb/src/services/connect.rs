@@ -84,10 +84,10 @@ fn label(step: Step) -> String {
     format!("{:<STEP$}", format!("{indent}{}", step.label()))
 }
 
-fn cell(args: &ConnectArgs, device: &DeviceArgs) -> anyhow::Result<JobCell> {
+fn cell(args: &ConnectArgs, device: &DeviceArgs) -> Result<JobCell, Usage> {
     if args.rnr_retry == Some(RetryCount::MAX) {
         let reason = "--rnr-retry 7: 7 means without end, so that nothing fails; expected 0 to 6";
-        return Err(Usage(reason.to_owned()).into());
+        return Err(Usage(reason.to_owned()));
     }
     let transport = transport(args, &device.choice())?;
     let region = args.size.unwrap_or(Connect::LEAST_REGION);

@@ -32,7 +32,7 @@ pub(crate) fn loops<'a>(
     measure(points.map(|args| cell(kind, args)), &first.clients)
 }
 
-fn cell(kind: LoopKind, args: &LoopArgs) -> anyhow::Result<JobCell> {
+fn cell(kind: LoopKind, args: &LoopArgs) -> Result<JobCell, Usage> {
     let clients = &args.clients;
     check_inline(args)?;
     check_counts(clients, args.posting)?;
@@ -71,7 +71,7 @@ pub(super) fn of_independent(load: Option<CpuLoad>) -> String {
 }
 
 /// Returns the program of these arguments.
-fn program(kind: LoopKind, args: &LoopArgs) -> anyhow::Result<OneSidedLoop> {
+fn program(kind: LoopKind, args: &LoopArgs) -> Result<OneSidedLoop, Usage> {
     let (clients, qps) = (&args.clients, args.posting.qps());
     let size = u32::try_from(payload_of(args)?.get()).unwrap_or(u32::MAX);
     let load = Load {
@@ -87,7 +87,9 @@ fn program(kind: LoopKind, args: &LoopArgs) -> anyhow::Result<OneSidedLoop> {
     };
     if kind == LoopKind::Open && clients.outstanding > MOST_QUEUED {
         let given = clients.outstanding;
-        return Err(Usage(format!("--outstanding {given}: choose 1 to {MOST_QUEUED}")).into());
+        return Err(Usage(format!(
+            "--outstanding {given}: choose 1 to {MOST_QUEUED}"
+        )));
     }
     let numa = &args.numa;
     let server = numa.numa_server.unwrap_or_default();

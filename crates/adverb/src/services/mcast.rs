@@ -71,7 +71,7 @@ fn checked_group(args: &McastArgs) -> Result<Gid, Usage> {
     Ok(gid)
 }
 
-fn cell(args: &McastArgs) -> Result<JobCell> {
+fn cell(args: &McastArgs) -> Result<JobCell, Usage> {
     let gid = checked_group(args)?;
     let group = args.group();
     let job = Multicast {

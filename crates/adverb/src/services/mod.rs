@@ -55,7 +55,7 @@ pub(crate) fn kv(points: &[KvArgs]) -> anyhow::Result<()> {
     measure(points.iter().map(kv_cell), &points[0].clients)
 }
 
-fn sequencer_cell(args: &SequencerArgs) -> anyhow::Result<JobCell> {
+fn sequencer_cell(args: &SequencerArgs) -> Result<JobCell, Usage> {
     let clients = &args.clients;
     let device = clients.on.device.choice();
     let by = args.by.unwrap_or(match device {
@@ -63,7 +63,7 @@ fn sequencer_cell(args: &SequencerArgs) -> anyhow::Result<JobCell> {
         _ => SequencerBy::Rpc,
     });
     if let Some(why) = refusal(by == SequencerBy::Tcp, &device) {
-        return Err(Usage(format!("--by {}: {why}", word(&by))).into());
+        return Err(Usage(format!("--by {}: {why}", word(&by))));
     }
     let request_by = match by {
         SequencerBy::Tcp => return over_tcp(&args.server, clients),
@@ -89,10 +89,10 @@ fn refusal(is_over_tcp: bool, device: &DeviceChoice) -> Option<&'static str> {
 }
 
 /// Returns a cell for a sequencer over TCP.
-fn over_tcp(server: &ServerArgs, clients: &ClientArgs) -> anyhow::Result<JobCell> {
+fn over_tcp(server: &ServerArgs, clients: &ClientArgs) -> Result<JobCell, Usage> {
     if let Some(flag) = server.posting.typed() {
         let reason = "over TCP a core sends all answers that it has for a client by one call";
-        return Err(Usage(format!("{flag}: {reason}; leave it out")).into());
+        return Err(Usage(format!("{flag}: {reason}; leave it out")));
     }
     check_duration(&clients.runs)?;
     check_cores(server.cores, clients.clients)?;
@@ -116,10 +116,10 @@ fn asking(args: &ClientArgs, rate: Option<f64>) -> Clients {
     Clients::new([args.clients, args.machines(), args.outstanding], rate)
 }
 
-fn kv_cell(args: &KvArgs) -> anyhow::Result<JobCell> {
+fn kv_cell(args: &KvArgs) -> Result<JobCell, Usage> {
     if !(1..=MAX_VALUE).contains(&args.value.get()) {
         let (given, max) = (args.value, Bytes::new(MAX_VALUE));
-        return Err(Usage(format!("--value {given}: expected 1 B to {max}")).into());
+        return Err(Usage(format!("--value {given}: expected 1 B to {max}")));
     }
     let value = args.value.get() as u32;
     let clients = &args.clients;
@@ -159,7 +159,7 @@ fn kv_cell(args: &KvArgs) -> anyhow::Result<JobCell> {
 }
 
 /// Returns how PUTs change items that clients READ.
-fn puts(args: &KvArgs, value: u32) -> anyhow::Result<Puts> {
+fn puts(args: &KvArgs, value: u32) -> Result<Puts, Usage> {
     match args.puts {
         None | Some(KvPuts::Lock) => {
             passive(&args.server, "--by rpc and --puts ask")?;
@@ -169,7 +169,7 @@ fn puts(args: &KvArgs, value: u32) -> anyhow::Result<Puts> {
             if args.server.rate.is_some() {
                 let reason =
                     "--rate is for --by rpc: here a client sends its next request after the answer";
-                return Err(Usage(reason.to_owned()).into());
+                return Err(Usage(reason.to_owned()));
             }
             let cores = args.server.cores;
             check_cores(cores, args.clients.clients)?;
@@ -179,7 +179,7 @@ fn puts(args: &KvArgs, value: u32) -> anyhow::Result<Puts> {
 }
 
 /// Returns a cell for a service of server cores.
-fn served(service: Service, server: &ServerArgs, clients: &ClientArgs) -> anyhow::Result<JobCell> {
+fn served(service: Service, server: &ServerArgs, clients: &ClientArgs) -> Result<JobCell, Usage> {
     check_counts(clients, server.posting)?;
     check_cores(server.cores, clients.clients)?;
     if let Service::Store(store) = service {
@@ -214,7 +214,7 @@ fn served(service: Service, server: &ServerArgs, clients: &ClientArgs) -> anyhow
 }
 
 /// Returns a cell for a service in memory that clients access with one-sided operations.
-fn onesided(remote: Remote, posts: PostingArgs, clients: &ClientArgs) -> anyhow::Result<JobCell> {
+fn onesided(remote: Remote, posts: PostingArgs, clients: &ClientArgs) -> Result<JobCell, Usage> {
     check_counts(clients, posts)?;
     let posting = posting(posts, clients.outstanding, AS_OUTSTANDING)?;
     let program = OneSided {

@@ -96,7 +96,7 @@ fn ways(
     args: &RpcArgs,
     (device, port): (&DeviceArgs, &PortCaps),
     left_out: &mut BTreeMap<String, String>,
-) -> anyhow::Result<Vec<(EchoBy, Transport)>> {
+) -> Result<Vec<(EchoBy, Transport)>, Usage> {
     let device = device.choice();
     let bad_path = needs_retransmission(&args.clients.on.path.options()?);
     let each = |by: EchoBy| {
@@ -177,7 +177,7 @@ fn cell(
     args: &RpcArgs,
     (by, transport): (EchoBy, Transport),
     device: &DeviceArgs,
-) -> anyhow::Result<JobCell> {
+) -> Result<JobCell, Usage> {
     let clients = &args.clients;
     check_duration(&clients.runs)?;
     check_cores(args.cores, clients.clients)?;
@@ -185,7 +185,7 @@ fn cell(
     for (flag, size) in sizes {
         let (least, most) = (Bytes::new(8), Bytes::mib(1));
         if !(least..=most).contains(&size) {
-            return Err(Usage(format!("{flag} {size}: expected {least} to {most}")).into());
+            return Err(Usage(format!("{flag} {size}: expected {least} to {most}")));
         }
     }
     let messages = u64::from(clients.clients) * u64::from(clients.outstanding);

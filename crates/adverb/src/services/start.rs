@@ -97,7 +97,7 @@ impl<'a> From<&'a ClientArgs> for Setting<'a> {
 /// # Errors
 /// As for [`measure_as`].
 pub(super) fn measure(
-    cells: impl Iterator<Item = anyhow::Result<JobCell>>,
+    cells: impl Iterator<Item = Result<JobCell, Usage>>,
     args: &ClientArgs,
 ) -> anyhow::Result<()> {
     measure_as(cells, &args.into(), Rows::of_requests).map(drop)
@@ -119,11 +119,11 @@ pub(crate) struct Points {
 /// # Errors
 /// A point cannot run there, or fails; the records of earlier points are kept.
 pub(crate) fn measure_as<T: Table>(
-    cells: impl Iterator<Item = anyhow::Result<JobCell>>,
+    cells: impl Iterator<Item = Result<JobCell, Usage>>,
     args: &Setting<'_>,
     rows: impl FnOnce(String) -> T,
 ) -> anyhow::Result<Points> {
-    let cells: Vec<JobCell> = cells.collect::<anyhow::Result<_>>()?;
+    let cells: Vec<JobCell> = cells.collect::<Result<_, Usage>>()?;
     // The columns of a sweep show the parameters in which its points differ.
     let title = match &cells[..] {
         [one] => one.title.clone(),
@@ -357,7 +357,7 @@ fn check_transports(
 }
 
 /// Refuses to count bytes over PCIe on a device that uses none, and where the processor's counters cannot be read.
-fn check_pcie_counters(device: &DeviceChoice) -> anyhow::Result<()> {
+fn check_pcie_counters(device: &DeviceChoice) -> Result<(), Usage> {
     let why = match device {
         DeviceChoice::Model(_) => {
             "a model counts cache lines over PCIe without it (pcie_lines_per_request in --json); leave it out"
@@ -371,5 +371,5 @@ fn check_pcie_counters(device: &DeviceChoice) -> anyhow::Result<()> {
             Err(why) => why.to_string(),
         },
     };
-    Err(Usage(format!("--pcie-counters: {why}")).into())
+    Err(Usage(format!("--pcie-counters: {why}")))
 }

@@ -37,11 +37,14 @@ pub(crate) fn store(points: &[StoreArgs]) -> anyhow::Result<()> {
     measure_as(cells, &setting, Rows::of_requests).map(drop)
 }
 
-fn cell(args: &StoreLoadArgs) -> anyhow::Result<JobCell> {
+fn cell(args: &StoreLoadArgs) -> Result<JobCell, Usage> {
     let most = Bytes::new(MAX_VALUE.into());
     let value = args.value.get();
     if !(1..=most.get()).contains(&value) {
-        return Err(Usage(format!("--value {}: expected 1 B to {most}", args.value)).into());
+        return Err(Usage(format!(
+            "--value {}: expected 1 B to {most}",
+            args.value
+        )));
     }
     check_memory("this store", &[args.memory.get()])?;
     check_memory("these items", &[args.items, 64])?;
@@ -50,7 +53,7 @@ fn cell(args: &StoreLoadArgs) -> anyhow::Result<JobCell> {
     let server = args.server;
     if let (Some(server), DeviceChoice::Model(_)) = (server, args.on.device.choice()) {
         let reason = format!("--server {server}: a model runs in virtual time, a server does not");
-        return Err(Usage(reason).into());
+        return Err(Usage(reason));
     }
     if let Some(server) = server {
         refuse_placed_server(server, args)?;

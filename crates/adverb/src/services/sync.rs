@@ -78,7 +78,7 @@ fn described(args: &SyncArgs) -> String {
     )
 }
 
-fn cell(args: &SyncArgs, local: LocalUpdates) -> anyhow::Result<JobCell> {
+fn cell(args: &SyncArgs, local: LocalUpdates) -> Result<JobCell, Usage> {
     let program = SharedWord {
         local,
         threads: args.threads,

@@ -25,69 +25,61 @@ const LEAST_STREAMED: Bytes = Bytes::kib(1);
 /// `adverb overlap`.
 pub(crate) fn overlap(points: &[OverlapArgs]) -> Result<()> {
     let cell = |args: &OverlapArgs| {
-        let by = way(args.by, By::Write, &args.on)?;
+        let by = way("--by", args.by, (By::Write, By::Tcp), &args.on)?;
         check_time("--compute", args.compute)?;
         let compute = args.compute;
-        let program = wan(
-            Task::Overlap { by, compute },
-            (args.size, args.iters),
-            (args.wait.completion, &args.on),
-        )?;
         let title = format!(
             "{} exchanges of {} by {}, computation of {compute}",
             args.iters,
             args.size,
             name(by, args.wait.completion)
         );
-        Ok(cell_of(program, title))
+        let task = Task::Overlap { by, compute };
+        let waits = (args.wait.completion, &args.on);
+        cell_of(task, (args.size, args.iters), waits, title)
     };
-    let cells = points.iter().map(cell);
-    run(cells, &points[0].on, &OVERLAP)
+    run(points.iter().map(cell), &points[0].on, &OVERLAP)
 }
 
 /// `adverb fetch`.
 pub(crate) fn fetch(points: &[FetchArgs]) -> Result<()> {
     let cell = |args: &FetchArgs| {
-        let by = way(args.by, By::Read, &args.on)?;
+        let by = way("--by", args.by, (By::Read, By::Tcp), &args.on)?;
         check_time("--response-delay", args.response_delay)?;
         let response_delay = args.response_delay;
-        let task = Task::Fetch { by, response_delay };
-        let waits = (args.wait.completion, &args.on);
-        let program = wan(task, (args.size, args.iters), waits)?;
         let title = format!(
             "{} fetches of {} by {}, response delay of {response_delay}",
             args.iters,
             args.size,
             name(by, args.wait.completion)
         );
-        Ok(cell_of(program, title))
+        let task = Task::Fetch { by, response_delay };
+        let waits = (args.wait.completion, &args.on);
+        cell_of(task, (args.size, args.iters), waits, title)
     };
-    let cells = points.iter().map(cell);
-    run(cells, &points[0].on, &FETCH)
+    run(points.iter().map(cell), &points[0].on, &FETCH)
 }
 
 /// `adverb interference`.
 pub(crate) fn interference(points: &[InterferenceArgs]) -> Result<()> {
     let cell = |args: &InterferenceArgs| {
-        let by = way(args.by, By::Write, &args.on)?;
+        let by = way("--by", args.by, (By::Write, By::Tcp), &args.on)?;
         check_time("--compute", args.compute)?;
         if args.compute == Span::ZERO {
-            return Err(Usage("--compute 0: expected more than 0".to_owned()).into());
+            return Err(Usage("--compute 0: expected more than 0".to_owned()));
         }
         if args.read_memory > MOST_READ {
             let given = args.read_memory;
             return Err(Usage(format!(
                 "--read-memory {given}: expected at most {MOST_READ} in each millisecond"
-            ))
-            .into());
+            )));
         }
         let is_model = matches!(args.on.device.choice(), DeviceChoice::Model(_));
         if is_model && by == By::Tcp && args.size < LEAST_STREAMED {
             return Err(Usage(format!(
                 "--size {} with --by tcp: the model's TCP does not merge small writes, so that the server would only handle interrupts; use {LEAST_STREAMED} or more",
                 args.size
-            ))
-            .into());
+            )));
         }
         let machines = args.machines.unwrap_or(match args.on.device.choice() {
             DeviceChoice::Model(_) => args.clients,
@@ -100,8 +92,6 @@ pub(crate) fn interference(points: &[InterferenceArgs]) -> Result<()> {
             machines,
             reads: args.read_memory,
         };
-        let waits = (args.wait.completion, &args.on);
-        let program = wan(task, (args.size, args.iters), waits)?;
         let title = format!(
             "computation of {}, {} with messages of {} by {}",
             args.compute,
@@ -109,31 +99,17 @@ pub(crate) fn interference(points: &[InterferenceArgs]) -> Result<()> {
             args.size,
             name(by, args.wait.completion)
         );
-        Ok(cell_of(program, title))
+        let waits = (args.wait.completion, &args.on);
+        cell_of(task, (args.size, args.iters), waits, title)
     };
-    let cells = points.iter().map(cell);
-    run(cells, &points[0].on, &INTERFERENCE)
+    run(points.iter().map(cell), &points[0].on, &INTERFERENCE)
 }
 
 /// `adverb rendezvous`.
 pub(crate) fn rendezvous(points: &[RendezvousArgs]) -> Result<()> {
     let cell = |args: &RendezvousArgs| {
-        let device = args.on.device.choice();
-        let is_tcp = matches!(device, DeviceChoice::Tcp(_));
-        let usual = if is_tcp {
-            Protocol::Sockets
-        } else {
-            Protocol::Write
-        };
-        let protocol = args.protocol.unwrap_or(usual);
-        check_transport(
-            "--protocol",
-            protocol.word(),
-            (protocol == Protocol::Sockets, &device),
-        )?;
-        let task = Task::Rendezvous { protocol };
-        let waits = (Completion::Poll, &args.on);
-        let program = wan(task, (args.size, args.iters), waits)?;
+        let usual = (Protocol::Write, Protocol::Sockets);
+        let protocol = way("--protocol", args.protocol, usual, &args.on)?;
         let title = format!(
             "{} rounds with messages of {}, {}",
             args.iters,
@@ -146,34 +122,33 @@ pub(crate) fn rendezvous(points: &[RendezvousArgs]) -> Result<()> {
                 Protocol::Sockets => "sockets",
             }
         );
-        Ok(cell_of(program, title))
+        let waits = (Completion::Poll, &args.on);
+        let task = Task::Rendezvous { protocol };
+        cell_of(task, (args.size, args.iters), waits, title)
     };
-    let cells = points.iter().map(cell);
-    run(cells, &points[0].on, &RENDEZVOUS)
+    run(points.iter().map(cell), &points[0].on, &RENDEZVOUS)
 }
 
-fn wan(
+/// Returns the cell of a program whose messages have this size.
+fn cell_of(
     task: Task,
     (size, iters): (Bytes, u32),
     (completion, on): (Completion, &TargetArgs),
-) -> Result<Wan> {
+    title: String,
+) -> Result<JobCell, Usage> {
     if size == Bytes::new(0) || size > Wan::MOST_SIZE {
         let most = Wan::MOST_SIZE;
-        return Err(Usage(format!("--size {size}: expected 1 B to {most}")).into());
+        return Err(Usage(format!("--size {size}: expected 1 B to {most}")));
     }
-    let path = on.path.options()?;
-    Ok(Wan {
+    let program = Wan {
         task,
         size,
         iters,
         completion,
-        path,
-    })
-}
-
-fn cell_of(program: Wan, title: String) -> JobCell {
+        path: on.path.options()?,
+    };
     let (name, params) = program.parameters();
-    JobCell::new(name, &params, title, Job::Wan(program))
+    Ok(JobCell::new(name, &params, title, Job::Wan(program)))
 }
 
 fn check_time(flag: &str, given: Span) -> Result<(), Usage> {
@@ -185,30 +160,29 @@ fn check_time(flag: &str, given: Span) -> Result<(), Usage> {
     )))
 }
 
-/// Returns how messages are sent: as asked for, sockets on a device that has nothing else, or else `usual`.
-fn way(asked: Option<By>, usual: By, on: &TargetArgs) -> Result<By, Usage> {
+/// Returns how messages are sent: as asked for, by `sockets` on a device that has nothing else, or else in the `usual` way.
+///
+/// # Errors
+/// Sockets on a device that has none, or queue pairs on TCP.
+fn way<W: Word + PartialEq>(
+    flag: &str,
+    asked: Option<W>,
+    (usual, sockets): (W, W),
+    on: &TargetArgs,
+) -> Result<W, Usage> {
     let device = on.device.choice();
     let is_tcp = matches!(device, DeviceChoice::Tcp(_));
-    let by = asked.unwrap_or(if is_tcp { By::Tcp } else { usual });
-    check_transport("--by", by.word(), (by == By::Tcp, &device))?;
-    Ok(by)
-}
-
-/// Refuses sockets on a device that has none, and queue pairs on TCP.
-fn check_transport(
-    flag: &str,
-    word: &str,
-    (is_stream, device): (bool, &DeviceChoice),
-) -> Result<(), Usage> {
-    match (is_stream, device) {
-        (true, DeviceChoice::Tcp(_) | DeviceChoice::Model(_)) => Ok(()),
+    let way = asked.unwrap_or(if is_tcp { sockets } else { usual });
+    let word = way.word();
+    match (way == sockets, &device) {
+        (true, DeviceChoice::Tcp(_) | DeviceChoice::Model(_)) => Ok(way),
         (true, _) => Err(Usage(format!(
             "{flag} {word}: {device} is an RDMA device; name --device tcp"
         ))),
         (false, DeviceChoice::Tcp(_)) => Err(Usage(format!(
             "{flag} {word}: {device} has no queue pairs; leave it out"
         ))),
-        (false, _) => Ok(()),
+        (false, _) => Ok(way),
     }
 }
 
@@ -221,7 +195,7 @@ fn name(by: By, completion: Completion) -> String {
 }
 
 fn run(
-    cells: impl Iterator<Item = Result<JobCell>>,
+    cells: impl Iterator<Item = Result<JobCell, Usage>>,
     on: &TargetArgs,
     columns: &'static [Column],
 ) -> Result<()> {
