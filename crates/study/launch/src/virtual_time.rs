@@ -1,6 +1,6 @@
 //! A program in virtual time: its roles are coroutines of one simulation.
 
-use adverb_hwmodel::{Cluster, MachineId};
+use adverb_hwmodel::{Cluster, MachineId, ModelStation};
 use adverb_sim::{Budget, Outcome, Resource, Returned};
 use adverb_units::{CpuTime, Span, Time};
 use adverb_verbs::{Counters, RoleId};
@@ -145,18 +145,11 @@ pub fn run_in_virtual_time<P: Program>(
             let shared = shared[at.expect("each role's is there")].clone();
             let machine = machines[role.host as usize];
             let program = program.clone();
+            let body = move |station: &ModelStation<'_>| program.run(station, id, &shared);
             match role.load {
-                RoleLoad::Busy => cluster.spawn(machine, &role.name, move |station| {
-                    program.run(station, id, &shared)
-                }),
-                RoleLoad::Idle => cluster.spawn_sleeper(machine, &role.name, move |station| {
-                    program.run(station, id, &shared)
-                }),
-                RoleLoad::Preempting => {
-                    cluster.spawn_preempting(machine, &role.name, move |station| {
-                        program.run(station, id, &shared)
-                    })
-                }
+                RoleLoad::Busy => cluster.spawn(machine, &role.name, body),
+                RoleLoad::Idle => cluster.spawn_sleeper(machine, &role.name, body),
+                RoleLoad::Preempting => cluster.spawn_preempting(machine, &role.name, body),
             }
         })
         .collect();

@@ -1,7 +1,7 @@
 //! Running members on the user-space device, as threads, and on the model, as coroutines.
 
 use adverb_host::HostStation;
-use adverb_hwmodel::{Cluster, Placement, Preset};
+use adverb_hwmodel::{Cluster, ModelStation, Placement, Preset};
 use adverb_sim::Budget;
 use adverb_softnic::{SoftContext, SoftDevice};
 use adverb_verbs::RoleId;
@@ -19,7 +19,7 @@ pub(crate) fn on_threads<T: Send>(
 pub(crate) fn on_model<T: 'static>(
     preset: &str,
     machines: &[u32],
-    body: impl for<'y> Fn(&adverb_hwmodel::ModelStation<'y>, RoleId) -> T + Clone + 'static,
+    body: impl for<'y> Fn(&ModelStation<'y>, RoleId) -> T + Clone + 'static,
 ) -> (Vec<T>, adverb_verbs::Counters) {
     let members: Vec<_> = machines.iter().map(|m| (*m, RoleLoad::Busy)).collect();
     on_model_as(preset, &members, body)
@@ -29,7 +29,7 @@ pub(crate) fn on_model<T: 'static>(
 pub(crate) fn on_model_as<T: 'static>(
     preset: &str,
     members: &[(u32, RoleLoad)],
-    body: impl for<'y> Fn(&adverb_hwmodel::ModelStation<'y>, RoleId) -> T + Clone + 'static,
+    body: impl for<'y> Fn(&ModelStation<'y>, RoleId) -> T + Clone + 'static,
 ) -> (Vec<T>, adverb_verbs::Counters) {
     let preset = Preset::built_in(preset).unwrap();
     let most = members.iter().map(|(machine, _)| machine).max().unwrap() + 1;
@@ -40,11 +40,10 @@ pub(crate) fn on_model_as<T: 'static>(
         .map(|((machine, load), role)| {
             let (machine, body) = (cluster.machine(*machine), body.clone());
             let name = role.to_string();
+            let body = move |station: &ModelStation<'_>| body(station, role);
             match load {
-                RoleLoad::Preempting => {
-                    cluster.spawn_preempting(machine, &name, move |station| body(station, role))
-                }
-                _ => cluster.spawn(machine, &name, move |station| body(station, role)),
+                RoleLoad::Preempting => cluster.spawn_preempting(machine, &name, body),
+                _ => cluster.spawn(machine, &name, body),
             }
         })
         .collect();
