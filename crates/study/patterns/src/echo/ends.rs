@@ -1,8 +1,6 @@
 //! The queue pairs and the memory of a member.
 
-use adverb_verbs::{
-    AccessFlags, Context, MemoryRegion, QpType, QueuePair, RecvRequest, RoleId, Station, WrId,
-};
+use adverb_verbs::{Context, MemoryRegion, QpType, QueuePair, RecvRequest, RoleId, Station, WrId};
 use adverb_workload::attend::Members;
 use adverb_workload::pattern::wiring::{Depths, Wiring};
 use adverb_workload::pattern::{Part, Pattern, PatternError, Transport};
@@ -61,7 +59,7 @@ impl<C: Context> Ends<C> {
                 rd_atomic: if is_core { u8::MAX } else { RD_ATOMIC },
                 // A datagram queue pair of a core serves all of its clients.
                 shares_qp: is_core && transport == QpType::Ud,
-                access: AccessFlags::all(),
+                ..Depths::PASSIVE
             };
             Wiring::with_depths(members, &pattern, member, depths)
         };

@@ -14,7 +14,7 @@ mod item_server;
 mod layout;
 
 use adverb_units::Bytes;
-use adverb_verbs::{AccessFlags, Context, PathOptions, QpType, RoleId, Station};
+use adverb_verbs::{Context, PathOptions, QpType, RoleId, Station};
 use serde::{Deserialize, Serialize};
 
 use crate::inline::inline_data;
@@ -279,11 +279,7 @@ impl OneSided {
         self.puts().question()?;
         Some(Depths {
             send: item_server::answers(self.clients.outstanding),
-            recv: 1,
-            inline: 0,
-            rd_atomic: u8::MAX,
-            shares_qp: false,
-            access: AccessFlags::all(),
+            ..Depths::PASSIVE
         })
     }
 
@@ -297,8 +293,7 @@ impl OneSided {
             recv: item_server::answers(each),
             inline: inline_data(context, QpType::Rc, question),
             rd_atomic: self.clients.rd_atomic,
-            shares_qp: false,
-            access: AccessFlags::all(),
+            ..Depths::PASSIVE
         })
     }
 }

@@ -5,9 +5,8 @@ use std::collections::VecDeque;
 use adverb_results::Completion;
 use adverb_units::Span;
 use adverb_verbs::{
-    AccessFlags, CompletionQueue, MemoryRegion, NumaPlacement, Operation, PathOptions, QueuePair,
-    RecvRequest, RemoteAddress, RoleId, SendFlags, SendRequest, Station, WaitError, WorkCompletion,
-    WrId,
+    CompletionQueue, MemoryRegion, NumaPlacement, Operation, PathOptions, QueuePair, RecvRequest,
+    RemoteAddress, RoleId, SendFlags, SendRequest, Station, WaitError, WorkCompletion, WrId,
 };
 use adverb_workload::attend::{Awaited, Members, attentively};
 use adverb_workload::error::{Fault, succeeded};
@@ -71,10 +70,8 @@ impl<'m, S: Station> End<'m, S> {
         let depths = Depths {
             send,
             recv,
-            inline: 0,
             rd_atomic: 1,
-            shares_qp: false,
-            access: AccessFlags::all(),
+            ..Depths::PASSIVE
         };
         let mut pattern = Pattern::new(Transport::Rc);
         (pattern.path, pattern.wait) = (path, completion);

@@ -73,34 +73,32 @@ pub struct Depths {
 }
 
 impl Depths {
+    /// Sizes of a member that posts nothing: its peers access its memory.
+    pub const PASSIVE: Depths = Depths {
+        send: 1,
+        recv: 1,
+        inline: 0,
+        rd_atomic: u8::MAX,
+        shares_qp: false,
+        access: AccessFlags::all(),
+    };
+
     fn of(part: &Part, transport: Transport) -> Self {
         match part {
             Part::Request(load) | Part::Strand(load) => Depths {
                 send: send_depth(load),
-                recv: 1,
                 inline: if load.inline { load.payload() } else { 0 },
                 rd_atomic: load.limits.rd_atomic,
-                shares_qp: false,
-                access: AccessFlags::all(),
+                ..Depths::PASSIVE
             },
             Part::Serve | Part::Work(_) | Part::Count | Part::Compute(_) | Part::Churn { .. } => {
-                Depths {
-                    send: 1,
-                    recv: 1,
-                    inline: 0,
-                    rd_atomic: u8::MAX,
-                    shares_qp: false,
-                    access: AccessFlags::all(),
-                }
+                Depths::PASSIVE
             }
             Part::Receive { depth, .. } => Depths {
-                send: 1,
                 recv: *depth,
-                inline: 0,
-                rd_atomic: u8::MAX,
                 // Datagrams of all peers arrive at one queue pair.
                 shares_qp: transport == QpType::Ud,
-                access: AccessFlags::all(),
+                ..Depths::PASSIVE
             },
         }
     }
