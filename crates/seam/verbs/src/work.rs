@@ -2,6 +2,8 @@
 
 use std::marker::PhantomData;
 
+use serde::{Deserialize, Serialize};
+
 use crate::access::AccessFlags;
 use crate::ids::{Imm, Lkey, Qpn, Rkey, Srqn, WrId};
 
@@ -56,7 +58,7 @@ impl Sge<'_> {
 }
 
 /// An address in the peer's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteAddress {
     /// Address in the peer's address space.
     pub addr: u64,

@@ -134,7 +134,8 @@ impl<C: Context> Rdma<C> {
         let (client, endpoint) = client.map_err(|error| error.to_string())?;
         let attachment = Attachment(thread, place, client.qp.qpn());
         clients[place] = Some(client);
-        Ok((attachment, Hello::new(endpoint, shared.memory().remote(0))))
+        let region = shared.memory().remote(0);
+        Ok((attachment, Hello { endpoint, region }))
     }
 
     fn connect(

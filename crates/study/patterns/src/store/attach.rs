@@ -6,8 +6,7 @@ use std::net::SocketAddr;
 
 use adverb_units::Span;
 use adverb_verbs::{
-    AccessFlags, Context, Endpoint, QpCaps, QpType, RemoteAddress, Rkey, Station, StreamAddress,
-    Streams,
+    AccessFlags, Context, Endpoint, QpCaps, QpType, RemoteAddress, Station, StreamAddress, Streams,
 };
 use adverb_workload::attend::Members;
 use adverb_workload::error::Fault;
@@ -36,28 +35,11 @@ const TIMEOUT: Span = Span::from_secs(10);
 pub struct Hello {
     /// Its queue pair.
     pub endpoint: Endpoint,
-    addr: u64,
-    rkey: u32,
+    /// Its region.
+    pub region: RemoteAddress,
 }
 
 impl Hello {
-    /// Returns the hello of a queue pair with a region.
-    pub fn new(endpoint: Endpoint, region: RemoteAddress) -> Self {
-        Hello {
-            endpoint,
-            addr: region.addr,
-            rkey: region.rkey.0,
-        }
-    }
-
-    /// Returns the region.
-    pub fn region(&self) -> RemoteAddress {
-        RemoteAddress {
-            addr: self.addr,
-            rkey: Rkey(self.rkey),
-        }
-    }
-
     /// Returns the hello as one word.
     pub fn to_word(&self) -> String {
         let bytes = postcard::to_stdvec(self).expect("plain data can be serialized");
@@ -105,7 +87,10 @@ pub(super) fn attach<S: Station>(
         key: ATTACH,
     };
     let stream = streams.connect(to, TIMEOUT)?;
-    let hello = Hello::new(kit.endpoint(&qp), kit.mr.remote(0));
+    let hello = Hello {
+        endpoint: kit.endpoint(&qp),
+        region: kit.mr.remote(0),
+    };
     send_all(
         members,
         &stream,
@@ -133,7 +118,7 @@ pub(super) fn attach<S: Station>(
     )?;
     Ok(Attached {
         qp,
-        server: theirs.region(),
+        server: theirs.region,
         stream,
     })
 }

@@ -90,7 +90,10 @@ impl Connection {
             flags,
             ttl,
             condition,
-            source: Source::new(mr.remote(self.value()), length),
+            source: Source {
+                from: mr.remote(self.value()),
+                length,
+            },
         }
     }
 

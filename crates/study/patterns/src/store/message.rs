@@ -1,6 +1,6 @@
 //! Requests of clients and the server's answers, each a SEND over an RC queue pair.
 
-use adverb_verbs::{MemoryAccessError, MemoryRegion, RemoteAddress, Rkey};
+use adverb_verbs::{MemoryAccessError, MemoryRegion, RemoteAddress};
 use serde::{Deserialize, Serialize};
 
 use super::cache::{Condition, MAX_KEY, Place, Refusal};
@@ -13,28 +13,10 @@ pub const ANSWER: u32 = 64;
 /// A range of the client's memory, with a new value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    addr: u64,
-    rkey: u32,
+    /// Where the value begins.
+    pub from: RemoteAddress,
     /// Bytes of the value.
     pub length: u32,
-}
-
-impl Source {
-    /// Returns the source of `length` bytes at `from`.
-    pub fn new(from: RemoteAddress, length: u32) -> Self {
-        Source {
-            addr: from.addr,
-            rkey: from.rkey.0,
-            length,
-        }
-    }
-
-    pub(super) fn address(self) -> RemoteAddress {
-        RemoteAddress {
-            addr: self.addr,
-            rkey: Rkey(self.rkey),
-        }
-    }
 }
 
 /// A request.
@@ -116,6 +98,8 @@ pub(super) fn request(bytes: &[u8]) -> Option<Request<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use adverb_verbs::Rkey;
+
     use super::*;
 
     #[test]
@@ -126,8 +110,10 @@ mod tests {
             ttl: u32::MAX,
             condition: Condition::UniqueOrStale(u64::MAX),
             source: Source {
-                addr: u64::MAX,
-                rkey: u32::MAX,
+                from: RemoteAddress {
+                    addr: u64::MAX,
+                    rkey: Rkey(u32::MAX),
+                },
                 length: u32::MAX,
             },
         };

@@ -195,7 +195,7 @@ impl Session {
                     if place.length > 0 {
                         self.putting = Some(put);
                         let sges = [ends.mr.sge(place.offset, place.length)?];
-                        let read = Operation::RdmaRead(source.address());
+                        let read = Operation::RdmaRead(source.from);
                         let read = SendRequest::new(Kind::Read.id(self.number), read, &sges);
                         let read = read.with_flags(SendFlags::SIGNALED);
                         ends.qp.post_send(&[read])?;

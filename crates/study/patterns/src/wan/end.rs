@@ -98,11 +98,7 @@ impl<'m, S: Station> End<'m, S> {
 
     /// Returns the address of a place in the own memory, for the peer.
     pub(crate) fn address(&self, offset: u64) -> RemoteAddress {
-        let mr = &self.wiring.mr;
-        RemoteAddress {
-            addr: mr.addr() + offset,
-            rkey: mr.rkey(),
-        }
+        self.wiring.mr.remote(offset)
     }
 
     /// Returns the address of a place in the memory of a link's peer.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use adverb_verbs::{
-    AccessFlags, Context, Destination, Endpoint, MemoryRegion, QpCaps, QpType, RemoteAddress, Rkey,
+    AccessFlags, Context, Destination, Endpoint, MemoryRegion, QpCaps, QpType, RemoteAddress,
     RoleId, Station,
 };
 use serde::de::DeserializeOwned;
@@ -25,8 +25,7 @@ struct Hello {
     /// The sender's queue pairs, in the order of its links to the receiver.
     ends: VecDeque<Endpoint>,
     /// The sender's memory.
-    addr: u64,
-    rkey: u32,
+    memory: RemoteAddress,
 }
 
 /// One link, connected.
@@ -232,10 +231,7 @@ impl<C: Context> Wiring<C> {
                     None
                 }
             };
-            let remote = RemoteAddress {
-                addr: hello.addr,
-                rkey: Rkey(hello.rkey),
-            };
+            let remote = hello.memory;
             wires.push(Wire { remote, peer });
         }
         Ok(Wiring {
@@ -274,8 +270,7 @@ fn exchange<S: Station>(
     for (peer, ends) in &ours {
         let hello = Hello {
             ends: ends.clone(),
-            addr: mr.addr(),
-            rkey: mr.rkey().0,
+            memory: mr.remote(0),
         };
         send(members, *peer, &hello)?;
     }

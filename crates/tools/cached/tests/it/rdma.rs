@@ -85,8 +85,8 @@ fn no_value_is_torn_while_tcp_clients_evict() {
 fn queue_pairs_end_with_their_connections_of_tcp() {
     let ours = Ours::start(Bytes::mib(1), true, 20);
     let mut clients: Vec<_> = (0..4).map(|_| ours.connect()).collect();
-    let hello = Hello::new(
-        Endpoint {
+    let hello = Hello {
+        endpoint: Endpoint {
             qpn: Qpn::new(77).unwrap(),
             psn: Psn::new(1),
             gid: Gid::default(),
@@ -94,11 +94,11 @@ fn queue_pairs_end_with_their_connections_of_tcp() {
             port: PortNum::ONE,
             cm: None,
         },
-        RemoteAddress {
+        region: RemoteAddress {
             addr: 0,
             rkey: Rkey(1),
         },
-    );
+    };
     let attach = |word: &str| [&ATTACH[..], word.as_bytes(), b"\r\n"].concat();
     let mut other = ours.connect();
     for bad in ["", "!", "AAAA"] {
