@@ -1,6 +1,9 @@
 //! Counts the requests of send queues where one in several asks for a completion.
 
-use adverb_verbs::{SendFlags, WrId};
+use adverb_verbs::{SendFlags, Station, WorkCompletion, WrId};
+use adverb_workload::attend::Members;
+use adverb_workload::error::Fault;
+use adverb_workload::reap::{BATCH, Reaper};
 
 /// A send queue.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,6 +50,26 @@ impl Sends {
         }
         track.unsignaled = 0;
         (name, SendFlags::SIGNALED)
+    }
+
+    /// Waits until a queue has room for `n` requests. Only their completions are in the reaper's queue.
+    ///
+    /// # Errors
+    /// As for [`Reaper::reap`].
+    pub(crate) fn make_room<S: Station>(
+        &mut self,
+        (queue, n): (usize, u32),
+        members: &Members<'_, S>,
+        reaper: &mut Reaper<'_, S::Context>,
+    ) -> Result<(), Fault> {
+        while !self.has_room(queue, n) {
+            let mut completions = [WorkCompletion::default(); BATCH];
+            let taken = reaper.reap(members.station(), members, &mut completions)?;
+            for wc in &completions[..taken] {
+                self.completed(wc.wr_id);
+            }
+        }
+        Ok(())
     }
 
     /// Takes the completion of a request with this id.

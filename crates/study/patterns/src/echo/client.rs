@@ -279,9 +279,7 @@ impl<'w, S: Station> Client<'w, S> {
 
     /// Sends the next request; returns the seed of its reply.
     fn request(&mut self, kind: Kind) -> Result<u64, PatternError> {
-        while !self.sends.has_room(0, 1) {
-            self.make_room()?;
-        }
+        self.make_room()?;
         let (slots, number) = (self.echo.requests(), self.asked);
         let bytes = &mut self.bytes[..self.echo.request as usize];
         content::fill(bytes, self.seed.wrapping_add(number));
@@ -314,17 +312,13 @@ impl<'w, S: Station> Client<'w, S> {
         Ok(seed)
     }
 
-    /// Waits for completions of requests.
+    /// Waits until there is room for a request.
     fn make_room(&mut self) -> Result<(), PatternError> {
-        if self.echo.by != EchoBy::Write && self.ends.shares_queue() {
-            return self.insist().map(drop);
+        if self.echo.by == EchoBy::Write || !self.ends.shares_queue() {
+            return self.sends.make_room((0, 1), self.members, &mut self.reaper);
         }
-        let mut completions = [WorkCompletion::default(); BATCH];
-        let n = self
-            .reaper
-            .reap(self.station, self.members, &mut completions)?;
-        for wc in &completions[..n] {
-            self.sends.completed(wc.wr_id);
+        while !self.sends.has_room(0, 1) {
+            self.insist()?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use adverb_verbs::{
     WorkCompletion,
 };
 use adverb_workload::Ticker;
-use adverb_workload::attend::{Awaited, Members, attentively};
+use adverb_workload::attend::Members;
 use adverb_workload::pattern::{Meter, PatternError, Schedule};
 use adverb_workload::reap::{BATCH, Reaper};
 
@@ -109,14 +109,10 @@ impl<'w, S: Station> Core<'w, S> {
 
     /// Waits for requests in the slots.
     fn poll_slots(&mut self) -> Result<(), PatternError> {
-        let (scan, mr) = (&mut self.scan, self.ends.requests());
-        let mut calls = Vec::with_capacity(MAX_BATCH as usize);
-        attentively(self.members, Awaited::Message, |timeout| {
-            self.station.spin_on(mr, timeout, || {
-                scan.take(mr, MAX_BATCH as usize, &mut calls)?;
-                Ok((!calls.is_empty()).then_some(()))
-            })
-        })?;
+        let batch = MAX_BATCH as usize;
+        let mut calls = Vec::with_capacity(batch);
+        self.scan
+            .wait(self.members, self.ends.requests(), batch, &mut calls)?;
         let slots = self.echo.requests();
         let found = calls.into_iter().map(|call| Request {
             offset: slots.end(call.client, call.number) - u64::from(self.echo.request),

@@ -1,17 +1,15 @@
 //! The server loop of a core that owns items: polls questions in its memory, changes items, answers.
 
-use adverb_verbs::{
-    Level, MemoryRegion, Operation, QueuePair, SendRequest, Station, Work, WorkCompletion,
-};
+use adverb_verbs::{Level, MemoryRegion, Operation, QueuePair, SendRequest, Station, Work};
 
 use crate::rpc::service::loaded;
 use crate::rpc::slots::{Call, KEY, Kind, Scan, Slots};
 use crate::rpc::{MAX_BATCH, table};
 use crate::sends::Sends;
-use adverb_workload::attend::{Awaited, Members, attentively};
+use adverb_workload::attend::Members;
 use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::wiring::Wiring;
-use adverb_workload::reap::{BATCH, Reaper};
+use adverb_workload::reap::Reaper;
 
 use super::OneSidedClients;
 use super::layout::Layout;
@@ -113,14 +111,8 @@ impl<'w, S: Station> ItemServer<'w, S> {
     }
 
     fn wait(&mut self) -> Result<(), PatternError> {
-        let (scan, calls, mr) = (&mut self.scan, &mut self.calls, &self.wiring.mr);
-        calls.clear();
-        attentively(self.members, Awaited::Message, |timeout| {
-            self.station.spin_on(mr, timeout, || {
-                scan.take(mr, MAX_BATCH as usize, calls)?;
-                Ok((!calls.is_empty()).then_some(()))
-            })
-        })?;
+        let (mr, batch) = (&self.wiring.mr, MAX_BATCH as usize);
+        self.scan.wait(self.members, mr, batch, &mut self.calls)?;
         loaded(self.station, self.calls.len());
         Ok(())
     }
@@ -137,23 +129,10 @@ impl<'w, S: Station> ItemServer<'w, S> {
     }
 
     fn answer(&mut self, queue: usize) -> Result<(), PatternError> {
-        while !self.answers.has_room(queue, 1) {
-            self.reap()?;
-        }
+        self.answers
+            .make_room((queue, 1), self.members, &mut self.reaper)?;
         let (name, flags) = self.answers.next(queue);
         let answer = SendRequest::new(name, Operation::Send, &[]).with_flags(flags);
         Ok(self.wiring.qps[queue].post_send(&[answer])?)
-    }
-
-    /// Waits for completions of answers.
-    fn reap(&mut self) -> Result<(), PatternError> {
-        let mut completions = [WorkCompletion::default(); BATCH];
-        let n = self
-            .reaper
-            .reap(self.station, self.members, &mut completions)?;
-        for wc in &completions[..n] {
-            self.answers.completed(wc.wr_id);
-        }
-        Ok(())
     }
 }

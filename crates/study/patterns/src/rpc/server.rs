@@ -6,12 +6,12 @@ use adverb_verbs::{
     WrId,
 };
 
-use adverb_workload::attend::{Awaited, Members, attentively};
+use adverb_workload::attend::Members;
 use adverb_workload::pattern::Meter;
 use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::Schedule;
 use adverb_workload::pattern::Tally;
-use adverb_workload::reap::{BATCH, Reaper};
+use adverb_workload::reap::Reaper;
 
 use super::service::{Backend, loaded};
 use super::slots::{Call, Kind, Scan};
@@ -184,14 +184,8 @@ impl<'w, S: Station> Core<'w, S> {
     /// Waits for requests in the slots.
     fn poll_slots(&mut self) -> Result<(), PatternError> {
         let batch = self.rpc.batch() as usize;
-        let (scan, calls, mr) = (&mut self.scan, &mut self.calls, &self.ends.mr);
-        calls.clear();
-        attentively(self.members, Awaited::Message, |timeout| {
-            self.station.spin_on(mr, timeout, || {
-                scan.take(mr, batch, calls)?;
-                Ok((!calls.is_empty()).then_some(()))
-            })
-        })?;
+        self.scan
+            .wait(self.members, &self.ends.mr, batch, &mut self.calls)?;
         loaded(self.station, self.calls.len());
         Ok(())
     }
@@ -243,26 +237,14 @@ impl<'w, S: Station> Core<'w, S> {
                 let of_port = |call: &&Call| port(call, ports) == first;
                 let count = self.calls[begin..end].iter().take_while(of_port).count();
                 let queue = self.next + first;
-                self.make_room(queue, count as u32)?;
+                let room = (queue, count as u32);
+                self.answers
+                    .make_room(room, self.members, &mut self.sends)?;
                 self.post(backend, queue, begin..begin + count)?;
                 self.answered.count(self.station, count as u64, 1);
                 begin += count;
             }
             self.next = (self.next + ports) % self.posted.len();
-        }
-        Ok(())
-    }
-
-    /// Waits until queue pair `queue` has room for `n` answers.
-    fn make_room(&mut self, queue: usize, n: u32) -> Result<(), PatternError> {
-        while !self.answers.has_room(queue, n) {
-            let mut completions = [WorkCompletion::default(); BATCH];
-            let taken = self
-                .sends
-                .reap(self.station, self.members, &mut completions)?;
-            for wc in &completions[..taken] {
-                self.answers.completed(wc.wr_id);
-            }
         }
         Ok(())
     }

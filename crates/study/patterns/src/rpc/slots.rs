@@ -3,7 +3,9 @@
 //! A request ends with the last byte of its slot, which is written last. It has the kind of the request and a
 //! mark that distinguishes it from the previous request in the slot.
 
-use adverb_verbs::{MemoryAccessError, MemoryRegion};
+use adverb_verbs::{Context, MemoryAccessError, MemoryRegion, Station};
+use adverb_workload::attend::{Awaited, Members, attentively};
+use adverb_workload::error::Fault;
 
 use super::{Rpc, Service};
 
@@ -124,6 +126,23 @@ impl Scan {
             next: vec![0; clients],
             cursor: 0,
         }
+    }
+
+    /// Waits for requests: polls the slots of all clients until there is one, and takes up to `batch`.
+    pub(crate) fn wait<S: Station>(
+        &mut self,
+        members: &Members<'_, S>,
+        region: &<S::Context as Context>::Mr,
+        batch: usize,
+        calls: &mut Vec<Call>,
+    ) -> Result<(), Fault> {
+        calls.clear();
+        attentively(members, Awaited::Message, |timeout| {
+            members.station().spin_on(region, timeout, || {
+                self.take(region, batch, calls)?;
+                Ok((!calls.is_empty()).then_some(()))
+            })
+        })
     }
 
     /// Takes requests, one of each client in turn, until `batch` are taken or no client has another.
