@@ -72,8 +72,8 @@ struct Done<'r> {
 }
 
 impl<'r> Done<'r> {
-    fn of_service(tally: &'r ServiceTally) -> Self {
-        Done {
+    fn of_all(tallies: &[&'r ServiceTally]) -> Vec<Self> {
+        let done = tallies.iter().map(|tally| Done {
             requests: tally.requests,
             requests_first: tally.requests_first,
             per_second: tally.per_second(),
@@ -81,7 +81,8 @@ impl<'r> Done<'r> {
             waits: tally.waits.as_ref(),
             cpu: (tally.cpu, tally.cpu_over),
             memory_node: tally.memory_node,
-        }
+        });
+        done.collect()
     }
 
     fn of_member(tally: &'r Tally) -> Self {
@@ -278,24 +279,18 @@ fn served(rpc: &Rpc, tallies: &[&ServiceTally]) -> Result<Outcome, OutcomeError>
     // The cores limit the rate, so it is counted there.
     let rate = cores.iter().filter_map(|core| core.per_second()).sum();
     let batch_mean = (posts > 0.0).then(|| answers as f64 / posts);
-    let seen: Vec<_> = clients
-        .iter()
-        .map(|tally| Done::of_service(tally))
-        .collect();
-    let roles = tallies.iter().map(|tally| Done::of_service(tally).role());
+    let seen = Done::of_all(clients);
+    let roles = Done::of_all(tallies).iter().map(Done::role).collect();
     Ok(Outcome {
         metrics: metrics(&seen, rate, batch_mean, &checked),
-        roles: roles.collect(),
+        roles,
     })
 }
 
 /// Returns the rate as the clients count it, because a server that they READ from counts nothing.
 fn echoed(echo: &Echo, tallies: &[&ServiceTally]) -> Result<Outcome, OutcomeError> {
     let (cores, clients) = tallies.split_at(echo.cores as usize);
-    let seen: Vec<_> = clients
-        .iter()
-        .map(|tally| Done::of_service(tally))
-        .collect();
+    let seen = Done::of_all(clients);
     let rates = seen.iter().map(|done| done.per_second.unwrap_or(0.0));
     let checked = match echo.content {
         Reply::Number => {
@@ -307,10 +302,7 @@ fn echoed(echo: &Echo, tallies: &[&ServiceTally]) -> Result<Outcome, OutcomeErro
             json!({ "replies": replies })
         }
     };
-    let roles: Vec<_> = tallies
-        .iter()
-        .map(|tally| Done::of_service(tally).role())
-        .collect();
+    let roles: Vec<_> = Done::of_all(tallies).iter().map(Done::role).collect();
     let cpu =
         |roles: &[RoleOutcome]| -> Option<f64> { roles.iter().map(|role| role.cpu.percent).sum() };
     let mut metrics = metrics(&seen, rates.sum(), None, &checked);
@@ -329,26 +321,20 @@ fn onesided(program: &OneSided, tallies: &[&ServiceTally]) -> Result<Outcome, Ou
         Remote::Counter => numbers(clients, None)?,
         Remote::Items(items) => changes(owners, clients, items.puts)?,
     };
-    let seen: Vec<_> = clients
-        .iter()
-        .map(|tally| Done::of_service(tally))
-        .collect();
+    let seen = Done::of_all(clients);
     let rate = seen.iter().filter_map(|done| done.per_second).sum();
-    let roles = tallies.iter().map(|tally| Done::of_service(tally).role());
+    let roles = Done::of_all(tallies).iter().map(Done::role).collect();
     Ok(Outcome {
         metrics: metrics(&seen, rate, None, &checked),
-        roles: roles.collect(),
+        roles,
     })
 }
 
 fn stored(store: &Store, tallies: &[&ServiceTally]) -> Outcome {
     let (servers, clients) = tallies.split_at(tallies.len() - store.clients as usize);
-    let seen: Vec<_> = clients
-        .iter()
-        .map(|tally| Done::of_service(tally))
-        .collect();
+    let seen = Done::of_all(clients);
     let rate = seen.iter().filter_map(|done| done.per_second).sum();
-    let roles = tallies.iter().map(|tally| Done::of_service(tally).role());
+    let roles = Done::of_all(tallies).iter().map(Done::role).collect();
     let mut metrics = metrics(&seen, rate, None, &values(clients));
     let misses: u64 = clients.iter().map(|tally| tally.misses).sum();
     metrics.insert("misses".to_owned(), misses.into());
@@ -360,10 +346,7 @@ fn stored(store: &Store, tallies: &[&ServiceTally]) -> Outcome {
             servers.iter().map(|server| server.load_accesses).sum(),
         );
     }
-    Outcome {
-        metrics,
-        roles: roles.collect(),
-    }
+    Outcome { metrics, roles }
 }
 
 fn pattern_outcome(pattern: &Pattern, tallies: &[&Tally]) -> Result<Outcome, OutcomeError> {
