@@ -34,20 +34,11 @@ impl<'s, S: Station> Connected<'s, S> {
         let access = AccessFlags::all();
         let mr = context.alloc_mr(&pd, Bytes::kib(4), access)?;
         let cq = context.create_cq(16, None)?;
-        let (send_cq, recv_cq, qp_type) = (&cq, &cq, QpType::Rc);
         let caps = QpCaps {
             max_inline_data: 64,
             ..QpCaps::default()
         };
-        let qp = context.create_qp(
-            &pd,
-            &QpInit {
-                qp_type,
-                send_cq,
-                recv_cq,
-                caps,
-            },
-        )?;
+        let qp = context.create_qp(&pd, &QpInit::new(QpType::Rc, &cq, caps))?;
         qp.modify(&QpAttr::to_init(context.port_num(), access))?;
 
         let at = (context.port_num(), &port);

@@ -43,15 +43,11 @@ impl Loop {
         let pd = context.alloc_pd()?;
         let cq = context.create_cq(REQUESTS as u32 * 2, None)?;
         let mr = context.alloc_mr(&pd, Bytes::kib(4), ACCESS)?;
-        let init = QpInit {
-            qp_type: QpType::Rc,
-            send_cq: &cq,
-            recv_cq: &cq,
-            caps: QpCaps {
-                max_inline_data: 8,
-                ..QpCaps::default()
-            },
+        let caps = QpCaps {
+            max_inline_data: 8,
+            ..QpCaps::default()
         };
+        let init = QpInit::new(QpType::Rc, &cq, caps);
         let (qp, peer) = (
             context.create_qp(&pd, &init)?,
             context.create_qp(&pd, &init)?,

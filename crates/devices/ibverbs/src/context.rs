@@ -11,7 +11,7 @@ use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressVector, AsyncEvent, AtomicCap, Context, Counters, CreateError, Device,
     DeviceCaps, DeviceName, Lid, LinkLayer, OpenError, PageKind, PathMtu, PollError, PortCaps,
-    PortNum, PostApi, ProtectionDomain, QpCaps, QpInit, RegisterError, SrqCaps,
+    PortNum, PostApi, ProtectionDomain, QpCaps, QpInit, QpType, RegisterError, SrqCaps,
 };
 
 use crate::address::{VerbsAh, marking_of, signalled_mbps};
@@ -91,16 +91,7 @@ impl VerbsContext {
         }
         let made = self.alloc_pd().and_then(|pd| {
             let cq = self.create_cq(1, None)?;
-            let init = QpInit {
-                qp_type: adverb_verbs::QpType::Rc,
-                send_cq: &cq,
-                recv_cq: &cq,
-                caps: QpCaps {
-                    max_send_wr: 1,
-                    max_recv_wr: 1,
-                    ..Default::default()
-                },
-            };
+            let init = QpInit::new(QpType::Rc, &cq, QpCaps::new(1, 1));
             self.create_qp(&pd, &init).map(drop)
         });
         made.map_err(|error| device.unavailable(error.to_string(), "use the classic interface"))

@@ -88,18 +88,7 @@ impl End {
         let context = context.unwrap_or_else(|e| panic!("{e}"));
         let pd = context.alloc_pd().expect("a protection domain");
         let cq = context.create_cq(16, None).expect("a completion queue");
-        let init = QpInit {
-            qp_type: QpType::Rc,
-            send_cq: &cq,
-            recv_cq: &cq,
-            caps: QpCaps {
-                max_send_wr: 4,
-                max_recv_wr: 4,
-                max_send_sge: 1,
-                max_recv_sge: 1,
-                max_inline_data: 0,
-            },
-        };
+        let init = QpInit::new(QpType::Rc, &cq, QpCaps::new(4, 4));
         let qp = context.create_qp(&pd, &init).expect("a queue pair");
         let to_init = QpAttr::to_init(context.port_num(), AccessFlags::LOCAL_WRITE);
         qp.modify(&to_init).expect("INIT");

@@ -286,15 +286,22 @@ pub struct QpCaps {
     pub max_inline_data: u32,
 }
 
-impl Default for QpCaps {
-    fn default() -> Self {
+impl QpCaps {
+    /// Returns the sizes for requests of one SGE each, without inline data.
+    pub const fn new(max_send_wr: u32, max_recv_wr: u32) -> Self {
         QpCaps {
-            max_send_wr: 128,
-            max_recv_wr: 128,
+            max_send_wr,
+            max_recv_wr,
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline_data: 0,
         }
+    }
+}
+
+impl Default for QpCaps {
+    fn default() -> Self {
+        QpCaps::new(128, 128)
     }
 }
 

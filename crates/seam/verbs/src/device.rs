@@ -268,6 +268,18 @@ pub struct QpInit<'a, Cq> {
     pub caps: QpCaps,
 }
 
+impl<'a, Cq> QpInit<'a, Cq> {
+    /// Returns the attributes of a queue pair whose sends and receives complete in one queue.
+    pub const fn new(qp_type: QpType, cq: &'a Cq, caps: QpCaps) -> Self {
+        QpInit {
+            qp_type,
+            send_cq: cq,
+            recv_cq: cq,
+            caps,
+        }
+    }
+}
+
 /// A protection domain (`ibv_pd`).
 pub trait ProtectionDomain {}
 

@@ -53,16 +53,7 @@ fn empty_poll(qps: u32) -> Result<f64> {
 }
 
 fn one_recv<Cq>(cq: &Cq) -> QpInit<'_, Cq> {
-    QpInit {
-        qp_type: QpType::Rc,
-        send_cq: cq,
-        recv_cq: cq,
-        caps: QpCaps {
-            max_send_wr: 1,
-            max_recv_wr: 1,
-            ..QpCaps::default()
-        },
-    }
+    QpInit::new(QpType::Rc, cq, QpCaps::new(1, 1))
 }
 
 fn connect(from: &SoftQp, context: &SoftContext, to: &SoftQp) -> Result<()> {

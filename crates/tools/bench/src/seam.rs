@@ -81,12 +81,7 @@ fn open<D: Device>(device: &D) -> Result<End<D::Context>> {
         max_inline_data: SIZE,
         ..QpCaps::default()
     };
-    let init = QpInit {
-        qp_type: QpType::Rc,
-        send_cq: &cq,
-        recv_cq: &cq,
-        caps,
-    };
+    let init = QpInit::new(QpType::Rc, &cq, caps);
     let qp = context.create_qp(&pd, &init)?;
     qp.modify(&QpAttr::to_init(PortNum::ONE, access))?;
     Ok(End {

@@ -144,12 +144,7 @@ impl<C: Context> Rdma<C> {
         (thread, place): (usize, usize),
         hello: &Hello,
     ) -> Result<(Client<C>, Endpoint), Box<dyn std::error::Error>> {
-        let init = QpInit {
-            qp_type: QpType::Rc,
-            send_cq: &self.threads[thread].cq,
-            recv_cq: &self.threads[thread].cq,
-            caps: caps(self.inline),
-        };
+        let init = QpInit::new(QpType::Rc, &self.threads[thread].cq, caps(self.inline));
         let qp = self.context.create_qp(&self.pd, &init)?;
         let port = self.context.port_num();
         qp.modify(&QpAttr::to_init(port, ACCESS))?;

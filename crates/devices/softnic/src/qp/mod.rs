@@ -162,12 +162,7 @@ impl SoftQp {
 
     /// Creates a receive queue pair of an XRC domain.
     pub(crate) fn of_xrcd(xrcd: &SoftXrcd) -> Result<Self, CreateError> {
-        let init = QpInit {
-            qp_type: QpType::XrcRecv,
-            send_cq: &xrcd.cq,
-            recv_cq: &xrcd.cq,
-            caps: QpCaps::default(),
-        };
+        let init = QpInit::new(QpType::XrcRecv, &xrcd.cq, QpCaps::default());
         let target = XrcTarget::new(xrcd.inner.clone());
         Self::make(&xrcd.pd, &init, (None, Some(target)))
     }

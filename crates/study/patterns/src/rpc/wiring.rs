@@ -60,11 +60,8 @@ impl Receives {
 
 fn caps(send: u32, recv: u32, inline: u32) -> QpCaps {
     QpCaps {
-        max_send_wr: send,
-        max_recv_wr: recv,
-        max_send_sge: 1,
-        max_recv_sge: 1,
         max_inline_data: inline,
+        ..QpCaps::new(send, recv)
     }
 }
 

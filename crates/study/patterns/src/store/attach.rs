@@ -55,11 +55,8 @@ impl Hello {
 /// Returns the sizes of the queue pair of either end.
 pub fn caps(inline: u32) -> QpCaps {
     QpCaps {
-        max_send_wr: SEND_DEPTH,
-        max_recv_wr: 2,
-        max_send_sge: 1,
-        max_recv_sge: 1,
         max_inline_data: inline,
+        ..QpCaps::new(SEND_DEPTH, 2)
     }
 }
 

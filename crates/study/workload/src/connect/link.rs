@@ -74,18 +74,7 @@ impl<C: Context> Link<C> {
             Some(pages) => context.alloc_mr_on(pages, &pd, (connect.region, access)),
             None => context.alloc_mr(&pd, connect.region, access),
         })?;
-        let init = QpInit {
-            qp_type: QpType::Rc,
-            send_cq: &cq,
-            recv_cq: &cq,
-            caps: QpCaps {
-                max_send_wr: 1,
-                max_recv_wr: receives.max(1),
-                max_send_sge: 1,
-                max_recv_sge: 1,
-                max_inline_data: 0,
-            },
-        };
+        let init = QpInit::new(QpType::Rc, &cq, QpCaps::new(1, receives.max(1)));
         let qp = timings.time(Step::CreateQp, || match connect.path.api {
             Some(api) => context.create_qp_with_api(&pd, &init, api),
             None => context.create_qp(&pd, &init),

@@ -207,17 +207,6 @@ impl Multicast {
     }
 }
 
-/// Sizes of a queue pair.
-fn caps(sends: u32, receives: u32) -> QpCaps {
-    QpCaps {
-        max_send_wr: sends,
-        max_recv_wr: receives,
-        max_send_sge: 1,
-        max_recv_sge: 1,
-        max_inline_data: 0,
-    }
-}
-
 /// Runs one role of `mcast`.
 ///
 /// # Errors
@@ -257,7 +246,7 @@ fn publish<S: Station>(
     let mtu = multicast.mtu_of(&context.port(context.port_num())?)?;
     let kit = multicast.kit(station, u64::from(window) * size)?;
     let sends = Queue::new(context, window, Completion::Poll, Awaited::OwnRequest)?;
-    let qp = kit.queue_pair(QpType::Ud, (&sends, &sends), caps(window, 1), 0)?;
+    let qp = kit.queue_pair(QpType::Ud, (&sends, &sends), QpCaps::new(window, 1), 0)?;
     let joined = qp.join_mcast(multicast.group, GroupMember::Sender)?;
     let group = Multicast::address(&kit, joined)?;
     let key = key(&kit.endpoint(&qp), kit.mr.rkey());

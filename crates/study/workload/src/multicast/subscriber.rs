@@ -2,11 +2,11 @@
 
 use adverb_units::{Span, Time};
 use adverb_verbs::{
-    Context, GroupMember, MemoryRegion, QpType, QueuePair, RecvRequest, Station, WaitError,
+    Context, GroupMember, MemoryRegion, QpCaps, QpType, QueuePair, RecvRequest, Station, WaitError,
     WorkCompletion, WrId,
 };
 
-use super::{Announcement, HALF, Multicast, MulticastTally, PUBLISHER, QUARTER, caps};
+use super::{Announcement, HALF, Multicast, MulticastTally, PUBLISHER, QUARTER};
 use crate::attend::{Awaited, DONE, Members, Within};
 use crate::error::Fault;
 use crate::pattern::wiring::receive;
@@ -113,7 +113,7 @@ pub(super) fn subscribe<S: Station>(
     let room = port.active_mtu.bytes().get() + u64::from(GRH);
     let kit = multicast.kit(members.station(), u64::from(receives) * room)?;
     let queue = Queue::new(context, receives, multicast.completion, Awaited::Message)?;
-    let qp = kit.queue_pair(QpType::Ud, (&queue, &queue), caps(1, receives), 0)?;
+    let qp = kit.queue_pair(QpType::Ud, (&queue, &queue), QpCaps::new(1, receives), 0)?;
     let group: Announcement = receive(members, PUBLISHER)?;
     multicast.check_join(mtu, group.mtu)?;
     let mut subscriber = Subscriber {

@@ -71,11 +71,8 @@ impl<'s, S: Station> Bench<'s, S> {
             false => 0,
         };
         let caps = QpCaps {
-            max_send_wr: layout.send_depth,
-            max_recv_wr: layout.receives.max(1),
-            max_send_sge: 1,
-            max_recv_sge: 1,
             max_inline_data: inline,
+            ..QpCaps::new(layout.send_depth, layout.receives.max(1))
         };
         // A side that both sends and receives uses one completion queue for both.
         let receives = if layout.inbox > 0 { &send } else { &recv };

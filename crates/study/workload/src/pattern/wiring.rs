@@ -190,11 +190,11 @@ impl<C: Context> Wiring<C> {
         let entries = entries.saturating_mul(count.max(1) as u32);
         let queue = Queue::new(context, entries, pattern.wait, Awaited::OwnRequest)?;
         let sizes = QpCaps {
-            max_send_wr: depths.send.min(caps.max_qp_wr),
-            max_recv_wr: depths.recv.min(caps.max_qp_wr),
-            max_send_sge: 1,
-            max_recv_sge: 1,
             max_inline_data: depths.inline,
+            ..QpCaps::new(
+                depths.send.min(caps.max_qp_wr),
+                depths.recv.min(caps.max_qp_wr),
+            )
         };
         let inline_recv = inline_recv(pattern.landing, &member.part);
         let make = |qp_type, inline| kit.queue_pair(qp_type, (&queue, &queue), sizes, inline);
