@@ -118,22 +118,13 @@ pub fn a_wrong_rkey_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
 pub fn the_key_of_a_deregistered_region_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     all_refused(fixture, |pair| {
         let (a, b) = (&pair.a, &pair.b);
-        let mr = b
-            .context
-            .alloc_mr(&b.pd, Bytes::new(4096), ALL)
-            .expect("a region");
+        let mr = b.region(ALL);
         let at = mr.remote(0);
         a.post(1, Operation::RdmaWrite(at), (0, 8), SIGNALED);
         a.expect_sent(&[(1, WcStatus::Success)]);
         drop(mr);
         // Later regions do not get its key.
-        let _others: Vec<_> = (0..4)
-            .map(|_| {
-                b.context
-                    .alloc_mr(&b.pd, Bytes::new(4096), ALL)
-                    .expect("a region")
-            })
-            .collect();
+        let _others: Vec<_> = (0..4).map(|_| b.region(ALL)).collect();
         at
     })
 }

@@ -3,15 +3,15 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use adverb_units::{Span, Time};
+use adverb_units::{Bytes, Span, Time};
 use adverb_verbs::{
-    CompletionQueue, Context, MemoryRegion, Operation, PostError, QpInit, QpState, QpType,
-    QueuePair, RecvRequest, SendFlags, SendRequest, Station, WaitError, WcStatus, WorkCompletion,
-    WrId,
+    AccessFlags, CompletionQueue, Context, CreateError, MemoryRegion, Operation, PostError, QpCaps,
+    QpInit, QpState, QpType, QueuePair, RecvRequest, SendFlags, SendRequest, Station, WaitError,
+    WcStatus, WorkCompletion, WrId,
 };
 
-use crate::Fixture;
 use crate::pair::{QUIET, Setup, TIMEOUT, pattern};
+use crate::{Fixture, NotSupported};
 
 /// A station's completion queues.
 pub(crate) type Cq<S> = <<S as Station>::Context as Context>::Cq;
@@ -45,6 +45,18 @@ pub struct Objects<C: Context> {
     pub pd: C::Pd,
     /// Its context.
     pub context: C,
+}
+
+/// Returns what a device has created; [`NotSupported`] if it has no such objects.
+#[track_caller]
+pub(crate) fn supported<T>(
+    created: Result<T, CreateError>,
+    what: &'static str,
+) -> Result<T, NotSupported> {
+    created.map_err(|error| match error {
+        CreateError::Unsupported(_) => NotSupported(what),
+        error => panic!("create {what}: {error}"),
+    })
 }
 
 /// One end of a connection, and the station at which its role waits.
@@ -122,14 +134,25 @@ impl<'s, S: Station> End<'s, S> {
         self.station
     }
 
+    /// The attributes of another queue pair, which completes where the first does.
+    pub(crate) fn init(&self, qp_type: QpType, caps: QpCaps) -> QpInit<'_, Cq<S>> {
+        QpInit {
+            qp_type,
+            send_cq: &self.send_cq,
+            recv_cq: &self.recv_cq,
+            caps,
+        }
+    }
+
+    /// Another region of 4 KiB.
+    pub(crate) fn region(&self, access: AccessFlags) -> <S::Context as Context>::Mr {
+        let region = self.context.alloc_mr(&self.pd, Bytes::kib(4), access);
+        region.expect("a region")
+    }
+
     /// Another queue pair of this end, completing where its first does.
     pub fn another_qp(&self, setup: &Setup) -> Qp<S> {
-        let init = QpInit {
-            qp_type: QpType::Rc,
-            send_cq: &*self.send_cq,
-            recv_cq: &*self.recv_cq,
-            caps: setup.caps,
-        };
+        let init = self.init(QpType::Rc, setup.caps);
         self.context
             .create_qp(&self.pd, &init)
             .expect("create another queue pair")

@@ -1,8 +1,8 @@
 //! Inline payload: copied while the request is posted.
 
 use adverb_verbs::{
-    Context, CreateError, Lkey, MemoryRegion, Operation, PostErrorCause, QpCaps, QpInit, QpType,
-    QueuePair, SendFlags, SendRequest, Station, WcStatus, WrId,
+    Context, CreateError, Lkey, MemoryRegion, Operation, PostErrorCause, QpCaps, QpType, QueuePair,
+    SendFlags, SendRequest, Station, WcStatus, WrId,
 };
 
 use crate::pair::{BLANK, End, Pair, SIGNALED, Setup};
@@ -164,12 +164,7 @@ pub fn inline_beyond_the_maximum_is_refused<S: Station>(fixture: Fixture<'_, S>)
 /// A device without inline receive refuses to create such a queue pair (`max_inl_recv` of vendors' verbs).
 pub fn inline_receives_are_made_or_refused_by_name<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let end = End::new(fixture, &Setup::default());
-    let init = QpInit {
-        qp_type: QpType::Rc,
-        send_cq: &*end.send_cq,
-        recv_cq: &*end.recv_cq,
-        caps: Setup::default().caps,
-    };
+    let init = end.init(QpType::Rc, Setup::default().caps);
     let make = |max| end.context.create_qp_with_inline_recv(&end.pd, &init, max);
     make(0).expect("no inline receive is what all devices have");
     match make(16) {

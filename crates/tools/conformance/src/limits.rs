@@ -11,12 +11,7 @@ use crate::pair::{ALL, End, Pair, SIGNALED, Setup, connect};
 use crate::{Fixture, Verdict};
 
 fn create<S: Station>(end: &End<'_, S>, caps: QpCaps) -> Result<Qp<S>, CreateError> {
-    let init = QpInit {
-        qp_type: QpType::Rc,
-        send_cq: &*end.send_cq,
-        recv_cq: &*end.recv_cq,
-        caps,
-    };
+    let init = end.init(QpType::Rc, caps);
     end.context.create_qp(&end.pd, &init)
 }
 
@@ -54,61 +49,30 @@ pub fn completion_queue_sizes_are_checked<S: Station>(fixture: Fixture<'_, S>) -
     Ok(())
 }
 
+/// One of the sizes of a queue pair.
+type Size = fn(&mut QpCaps) -> &mut u32;
+
 /// Sizes of a queue pair beyond the device's limits are refused, one by one (ibv_create_qp(3)).
 pub fn queue_pair_sizes_are_checked<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let end = End::new(fixture, &Setup::default());
     let limits = end.context.caps().clone();
-    let caps = Setup::default().caps;
-    let (mut cases, wr, sge) = (Vec::new(), limits.max_qp_wr + 1, limits.max_sge + 1);
-    cases.push((
-        QpCaps {
-            max_send_wr: wr,
-            ..caps
-        },
-        wr,
-    ));
-    cases.push((
-        QpCaps {
-            max_recv_wr: wr,
-            ..caps
-        },
-        wr,
-    ));
-    cases.push((
-        QpCaps {
-            max_send_sge: sge,
-            ..caps
-        },
-        sge,
-    ));
-    cases.push((
-        QpCaps {
-            max_recv_sge: sge,
-            ..caps
-        },
-        sge,
-    ));
-    let inline = limits.max_inline_data + 1;
-    cases.push((
-        QpCaps {
-            max_inline_data: inline,
-            ..caps
-        },
-        inline,
-    ));
-    for (caps, asked) in cases {
+    let (wr, sge) = (limits.max_qp_wr + 1, limits.max_sge + 1);
+    let cases: [(Size, u32); 5] = [
+        (|caps| &mut caps.max_send_wr, wr),
+        (|caps| &mut caps.max_recv_wr, wr),
+        (|caps| &mut caps.max_send_sge, sge),
+        (|caps| &mut caps.max_recv_sge, sge),
+        (|caps| &mut caps.max_inline_data, limits.max_inline_data + 1),
+    ];
+    for (size, asked) in cases {
+        let mut caps = Setup::default().caps;
+        *size(&mut caps) = asked;
         let error = create(&end, caps).err().expect("a size out of range");
         assert_out_of_range(&error, asked.into());
     }
     // Limits hold one by one, and only as far as there is memory.
-    let long = QpCaps {
-        max_send_wr: limits.max_qp_wr.min(1 << 13),
-        max_recv_wr: limits.max_qp_wr.min(1 << 13),
-        max_send_sge: 1,
-        max_recv_sge: 1,
-        max_inline_data: 0,
-    };
-    create(&end, long).expect("long queues");
+    let long = limits.max_qp_wr.min(1 << 13);
+    create(&end, QpCaps::new(long, long)).expect("long queues");
     Ok(())
 }
 

@@ -70,10 +70,7 @@ pub fn the_lkey_of_a_deregistered_region_is_a_local_protection_error<S: Station>
 ) -> Verdict {
     all_fail_locally(fixture, |pair| {
         let a = &pair.a;
-        let mr = a
-            .context
-            .alloc_mr(&a.pd, Bytes::new(4096), ALL)
-            .expect("a region");
+        let mr = a.region(ALL);
         piece(pair).with_lkey(mr.lkey())
     })
 }
@@ -85,10 +82,7 @@ pub fn a_piece_outside_its_region_is_a_local_protection_error<S: Station>(
     for i in 0..3 {
         let pair = Pair::new(fixture);
         let a = &pair.a;
-        let other = a
-            .context
-            .alloc_mr(&a.pd, Bytes::new(4096), ALL)
-            .expect("a region");
+        let other = a.region(ALL);
         let at = pair.b.mr.remote(100);
         let operations = [
             Operation::Send,
@@ -124,10 +118,7 @@ pub fn a_region_of_another_domain_is_a_local_protection_error<S: Station>(
 pub fn a_read_needs_local_write_access<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
-    let mr = a
-        .context
-        .alloc_mr(&a.pd, Bytes::new(4096), AccessFlags::empty())
-        .expect("a region");
+    let mr = a.region(AccessFlags::empty());
     let sge = mr.sge(0, 16).expect("within the region");
     b.recv(49, (0, 64));
     let request = SendRequest::new(WrId(1), Operation::Send, std::slice::from_ref(&sge));
@@ -193,10 +184,7 @@ pub fn a_receive_without_local_write_access_fails_both_sides<S: Station>(
 ) -> Verdict {
     let pair = Pair::new(fixture);
     let b = &pair.b;
-    let mr = b
-        .context
-        .alloc_mr(&b.pd, Bytes::new(4096), AccessFlags::REMOTE_READ)
-        .expect("a region");
+    let mr = b.region(AccessFlags::REMOTE_READ);
     let sges = [mr.sge(0, 64).expect("within the region")];
     fails_both_sides(&pair, &sges, WcStatus::RemOpErr, WcStatus::LocProtErr);
     let mut bytes = [1; 64];

@@ -7,11 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use adverb_verbs::{
-    AddressVector, Context, CreateError, Gid, Lid, LinkLayer, McastError, MemoryRegion, Operation,
-    QpState, QpType, Qpn, QueuePair, RecvRequest, Station, WcFlags, WcStatus, WrId,
+    AddressVector, Context, Gid, Lid, LinkLayer, McastError, MemoryRegion, Operation, QpState,
+    QpType, Qpn, QueuePair, RecvRequest, Station, WcFlags, WcStatus, WrId,
 };
 
-use crate::end::Ah;
+use crate::end::{Ah, supported};
 use crate::node::{GRH, Node, OTHER_QKEY, QKEY, datagram_qp, named_ports, to, to_rts};
 use crate::pair::{Pair, SIGNALED, Setup, address_of, pattern, port_of};
 use crate::{Fixture, NotSupported, Verdict};
@@ -52,11 +52,8 @@ fn way<S: Station>(node: &Node<'_, S>, group: Gid) -> Result<Ah<S>, NotSupported
         dgid: group,
         ..address_of(&node.end.context)
     };
-    match node.end.context.create_ah(&node.end.pd, &address) {
-        Ok(ah) => Ok(ah),
-        Err(CreateError::Unsupported(_)) => Err(NotSupported("address handles to groups")),
-        Err(e) => panic!("make an address handle to {group}: {e}"),
-    }
+    let ah = node.end.context.create_ah(&node.end.pd, &address);
+    supported(ah, "address handles to groups")
 }
 
 /// Sends 64 bytes that depend on `seed` to a group.

@@ -1,12 +1,12 @@
 //! Ends that exchange unreliable datagrams, and what cases about them have in common.
 
 use adverb_verbs::{
-    AddressHandle, Context, CreateError, Destination, Gid, MemoryRegion, Operation, PostError, Psn,
-    QpAttr, QpInit, QpState, QpType, Qpn, QueuePair, SendFlags, SendRequest, Station, WcStatus,
-    WorkCompletion, WrId,
+    AddressHandle, Context, Destination, Gid, MemoryRegion, Operation, PostError, Psn, QpAttr,
+    QpState, QpType, Qpn, QueuePair, SendFlags, SendRequest, Station, WcStatus, WorkCompletion,
+    WrId,
 };
 
-use crate::end::{Ah, Qp};
+use crate::end::{Ah, Qp, supported};
 use crate::pair::{End, SIGNALED, Setup, address_of, pattern, port_of};
 use crate::{Fixture, NotSupported, Verdict};
 
@@ -53,11 +53,8 @@ impl<'s, S: Station> Node<'s, S> {
     /// The way to the port of a context.
     pub(crate) fn ah_of(&self, to: &S::Context) -> Result<Ah<S>, NotSupported> {
         let address = address_of(to);
-        match self.end.context.create_ah(&self.end.pd, &address) {
-            Ok(ah) => Ok(ah),
-            Err(CreateError::Unsupported(_)) => Err(NotSupported("address handles")),
-            Err(e) => panic!("make an address handle: {e}"),
-        }
+        let ah = self.end.context.create_ah(&self.end.pd, &address);
+        supported(ah, "address handles")
     }
 
     pub(crate) fn qpn(&self) -> Qpn {
@@ -117,17 +114,8 @@ pub(crate) fn datagram_qp<S: Station>(
     end: &End<'_, S>,
     setup: &Setup,
 ) -> Result<Qp<S>, NotSupported> {
-    let init = QpInit {
-        qp_type: QpType::Ud,
-        send_cq: &*end.send_cq,
-        recv_cq: &*end.recv_cq,
-        caps: setup.caps,
-    };
-    match end.context.create_qp(&end.pd, &init) {
-        Ok(qp) => Ok(qp),
-        Err(CreateError::Unsupported(_)) => Err(NotSupported("UD queue pairs")),
-        Err(e) => panic!("create a UD queue pair: {e}"),
-    }
+    let init = end.init(QpType::Ud, setup.caps);
+    supported(end.context.create_qp(&end.pd, &init), "UD queue pairs")
 }
 
 pub(crate) fn to<A: AddressHandle>(ah: &A, qpn: Qpn, qkey: u32) -> Destination<'_> {

@@ -1,12 +1,12 @@
 //! Unreliable datagrams into a shared receive queue (IBTA vol. 1, 9.8.3, 10.2.9).
 
 use adverb_verbs::{
-    AsyncEvent, Context, CreateError, Destination, Imm, MemoryRegion, Operation, QpAttr, QpInit,
-    QpState, QpType, Qpn, QueuePair, RecvRequest, SendRequest, SharedReceiveQueue, Station,
-    WcOpcode, WcStatus, WrId,
+    AsyncEvent, Context, Destination, Imm, MemoryRegion, Operation, QpAttr, QpInit, QpState,
+    QpType, Qpn, QueuePair, RecvRequest, SendRequest, SharedReceiveQueue, Station, WcOpcode,
+    WcStatus, WrId,
 };
 
-use crate::end::{Ah, Qp, Srq};
+use crate::end::{Ah, Qp, Srq, supported};
 use crate::node::{
     GRH, Node, QKEY, ROOM, ROUNDS, SENDERS, WINDOW, check_message, messages_of, next_window,
     send_windows, to, to_rts,
@@ -46,17 +46,9 @@ impl<'s, S: Station> DatagramEnds<'s, S> {
     /// The same of any service, in RESET.
     fn qp_of(&self, qp_type: QpType) -> Result<Qp<S>, NotSupported> {
         let b = &self.b;
-        let init = QpInit {
-            qp_type,
-            send_cq: &*b.send_cq,
-            recv_cq: &*b.recv_cq,
-            caps: Setup::default().caps,
-        };
-        match b.context.create_qp_with_srq(&b.pd, &init, &self.srq) {
-            Ok(qp) => Ok(qp),
-            Err(CreateError::Unsupported(_)) => Err(NotSupported("UD with a shared receive queue")),
-            Err(e) => panic!("create a queue pair with a shared receive queue: {e}"),
-        }
+        let init = b.init(qp_type, Setup::default().caps);
+        let qp = b.context.create_qp_with_srq(&b.pd, &init, &self.srq);
+        supported(qp, "UD with a shared receive queue")
     }
 
     /// Posts a shared receive into one piece of B's memory.
@@ -184,10 +176,8 @@ pub fn a_datagram_takes_no_receive_that_was_posted_after_it<S: Station>(
     let marks = b.context.create_cq(4, None);
     let marks = marks.expect("create a completion queue");
     let init = QpInit {
-        qp_type: QpType::Ud,
-        send_cq: &*b.send_cq,
         recv_cq: &marks,
-        caps: Setup::default().caps,
+        ..b.init(QpType::Ud, Setup::default().caps)
     };
     let marker = b.context.create_qp(&b.pd, &init).expect("create another");
     to_rts(&b.context, &marker, QKEY);

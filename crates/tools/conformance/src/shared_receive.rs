@@ -2,7 +2,7 @@
 
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AsyncEvent, Context, CreateError, Imm, MemoryRegion, Operation, PostErrorCause, QpAttr, QpInit,
+    AsyncEvent, Context, CreateError, Imm, MemoryRegion, Operation, PostErrorCause, QpAttr,
     QpState, QpType, QueuePair, RecvRequest, SendRequest, SharedReceiveQueue, SrqCaps, Station,
     WcOpcode, WcStatus, WorkCompletion, WrId,
 };
@@ -373,12 +373,7 @@ pub fn a_shared_queue_of_another_context_is_refused<S: Station>(
 ) -> Verdict {
     let ends = SrqEnds::new(fixture)?;
     let (a, b) = (&ends.a, &ends.b);
-    let init = QpInit {
-        qp_type: QpType::Rc,
-        send_cq: &*a.send_cq,
-        recv_cq: &*a.recv_cq,
-        caps: ends.setup.caps,
-    };
+    let init = a.init(QpType::Rc, ends.setup.caps);
     let refused = |made: Result<_, CreateError>| matches!(made, Err(CreateError::Foreign { .. }));
     let made = a.context.create_qp_with_srq(&a.pd, &init, &ends.srq);
     assert!(refused(made.map(drop)));

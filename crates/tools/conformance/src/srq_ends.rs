@@ -52,10 +52,8 @@ impl<'s, S: Station> SrqEnds<'s, S> {
     pub(crate) fn shared_qp(&self, qp_type: QpType, recv_cq: &Cq<S>) -> Qp<S> {
         let b = &self.b;
         let init = QpInit {
-            qp_type,
-            send_cq: &*b.send_cq,
             recv_cq,
-            caps: self.setup.caps,
+            ..b.init(qp_type, self.setup.caps)
         };
         let qp = b.context.create_qp_with_srq(&b.pd, &init, &self.srq);
         qp.expect("create a queue pair with a shared receive queue")

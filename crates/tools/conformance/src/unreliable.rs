@@ -3,12 +3,12 @@
 //! A success here means that the message has left, so cases wait for what is to arrive.
 
 use adverb_verbs::{
-    AccessFlags, Comparison, CompletionQueue, Context, CreateError, Imm, Lkey, MemoryRegion,
-    Operation, PathMtu, Psn, QpAttr, QpInit, QpState, QpType, Qpn, QueuePair, RemoteAddress,
-    RetryCount, Rkey, SendRequest, Station, WcFlags, WcOpcode, WcStatus, WorkCompletion, WrId,
+    AccessFlags, Comparison, CompletionQueue, Context, Imm, Lkey, MemoryRegion, Operation, PathMtu,
+    Psn, QpAttr, QpState, QpType, Qpn, QueuePair, RemoteAddress, RetryCount, Rkey, SendRequest,
+    Station, WcFlags, WcOpcode, WcStatus, WorkCompletion, WrId,
 };
 
-use crate::end::Qp;
+use crate::end::{Qp, supported};
 use crate::pair::{BLANK, End, SIGNALED, Setup, UNSIGNALED, address_of, pattern, port_of, to_init};
 use crate::{Fixture, NotSupported, Verdict};
 
@@ -45,17 +45,8 @@ fn end<'s, S: Station>(fixture: Fixture<'s, S>, setup: &Setup) -> Result<End<'s,
 
 /// A UC queue pair of an end.
 pub(crate) fn uc_qp<S: Station>(end: &End<'_, S>, setup: &Setup) -> Result<Qp<S>, NotSupported> {
-    let init = QpInit {
-        qp_type: QpType::Uc,
-        send_cq: &*end.send_cq,
-        recv_cq: &*end.recv_cq,
-        caps: setup.caps,
-    };
-    match end.context.create_qp(&end.pd, &init) {
-        Ok(qp) => Ok(qp),
-        Err(CreateError::Unsupported(_)) => Err(NotSupported("UC queue pairs")),
-        Err(e) => panic!("create a UC queue pair: {e}"),
-    }
+    let init = end.init(QpType::Uc, setup.caps);
+    supported(end.context.create_qp(&end.pd, &init), "UC queue pairs")
 }
 
 /// The attributes that take a UC queue pair to RTR.
