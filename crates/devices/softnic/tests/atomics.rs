@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adverb_softnic::SoftQp;
 use adverb_units::Bytes;
 use adverb_verbs::{
-    Comparison, MemoryRegion, Operation, PathMtu, PortNum, Psn, QpAttr, QpState, QueuePair,
-    SendFlags, SendRequest, WcStatus, WrId,
+    Comparison, MemoryRegion, Operation, PathMtu, Psn, QpAttr, QpState, QueuePair, SendFlags,
+    SendRequest, WcStatus, WrId,
 };
-use common::{End, all_access, connect, isolated};
+use common::{End, connect, isolated, to_init};
 
 const ADDITIONS: u64 = 50_000;
 
@@ -56,8 +56,7 @@ fn additions_of_a_requester_and_of_the_owners_cpu_all_count() {
 
 /// Moves `qp` to RTS, with at most `out` READs and atomics in flight to the peer and `into` from it.
 fn connect_with_depths(end: &End, qp: &SoftQp, dest: &SoftQp, (out, into): (u8, u8)) {
-    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
-        .unwrap();
+    to_init(qp);
     let psn = Psn::new(0);
     let mut rtr = QpAttr::to_rtr(end.local_address(), dest.qpn(), psn, PathMtu::B4096);
     rtr.max_dest_rd_atomic = Some(into);

@@ -213,12 +213,7 @@ fn a_sleeper_is_woken_by_any_of_many_queue_pairs() {
 
 /// A queue pair of a connection that is never used.
 fn idle(end: &End, cq: &SoftCq) -> SoftQp {
-    let init = QpInit {
-        qp_type: QpType::Rc,
-        send_cq: cq,
-        recv_cq: cq,
-        caps: QpCaps::default(),
-    };
+    let init = QpInit::new(QpType::Rc, cq, QpCaps::default());
     end.context.create_qp(&end.pd, &init).unwrap()
 }
 

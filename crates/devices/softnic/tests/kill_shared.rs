@@ -14,12 +14,12 @@ use std::time::Duration;
 use adverb_softnic::{SoftQp, SoftSrq};
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AsyncEvent, Context, MemoryRegion, Operation, PathMtu, PortNum, Psn, QpAttr, QpCaps, QpInit,
-    QpState, QpType, Qpn, QueuePair, RecvRequest, SendFlags, SendRequest, SharedReceiveQueue,
-    SrqCaps, WcStatus, WorkCompletion, WrId,
+    AsyncEvent, Context, MemoryRegion, Operation, PathMtu, Psn, QpCaps, QpInit, QpState, QpType,
+    Qpn, QueuePair, RecvRequest, SendFlags, SendRequest, SharedReceiveQueue, SrqCaps, WcStatus,
+    WorkCompletion, WrId,
 };
 use common::victim::{Killing, Victim, hear, kill_all_along, mark, stay_on_this_cpu, tell};
-use common::{Address, End, Random, all_access, connect, is_gone, isolated_with, wait_until};
+use common::{Address, End, Random, connect, connect_uc, is_gone, isolated_with, wait_until};
 
 /// Receives of the shared queue.
 const RECEIVES: u64 = 16;
@@ -39,12 +39,7 @@ fn service(role: &str) -> QpType {
 }
 
 fn make(end: &End, service: QpType, srq: Option<&SoftSrq>) -> SoftQp {
-    let init = QpInit {
-        qp_type: service,
-        send_cq: &end.cq,
-        recv_cq: &end.cq,
-        caps: QpCaps::default(),
-    };
+    let init = QpInit::new(service, &end.cq, QpCaps::default());
     let made = match srq {
         None => end.context.create_qp(&end.pd, &init),
         Some(srq) => end.context.create_qp_with_srq(&end.pd, &init, srq),
@@ -56,15 +51,8 @@ fn connect_as(service: QpType, end: &End, qp: &SoftQp, dest: Qpn) {
     if service == QpType::Rc {
         return connect(end, qp, dest);
     }
-    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
-        .unwrap();
-    let to_rtr = QpAttr::to_rtr(end.local_address(), dest, Psn::new(0), PathMtu::B4096);
-    let mut rtr = to_rtr;
-    (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
-    qp.modify(&rtr).unwrap();
-    let mut rts = QpAttr::to(QpState::Rts);
-    rts.sq_psn = Some(Psn::new(0));
-    qp.modify(&rts).unwrap();
+    let to = (end.local_address(), dest);
+    connect_uc(qp, to, Psn::new(0), PathMtu::B4096);
 }
 
 fn stepped_victim(role: &str) {

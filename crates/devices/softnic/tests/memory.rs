@@ -27,12 +27,7 @@ fn deregistering_gives_the_memory_back_while_a_peer_still_maps_it() {
     let (pd_a, pd_b) = (a.alloc_pd().unwrap(), b.alloc_pd().unwrap());
     let (cq_a, cq_b) = (a.create_cq(4, None).unwrap(), b.create_cq(4, None).unwrap());
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
-    let init = |cq| QpInit {
-        qp_type: QpType::Rc,
-        send_cq: cq,
-        recv_cq: cq,
-        caps: QpCaps::default(),
-    };
+    let init = |cq| QpInit::new(QpType::Rc, cq, QpCaps::default());
     let qp_a = a.create_qp(&pd_a, &init(&cq_a)).unwrap();
     let qp_b = b.create_qp(&pd_b, &init(&cq_b)).unwrap();
     for (qp, to) in [(&qp_a, &qp_b), (&qp_b, &qp_a)] {

@@ -18,7 +18,7 @@ use adverb_verbs::{
 use common::network::{FIRST_PSN, How, Network, connect_to, gid_of};
 use common::peer::{self, Peer};
 use common::{
-    End, NOBODY, Random, all_access, isolated_with, not_run, wait_at_most, wait_until,
+    End, NOBODY, Random, isolated_with, not_run, to_init, wait_at_most, wait_until,
     with_another_user,
 };
 
@@ -399,8 +399,7 @@ fn a_path_mtu_beyond_the_interface_is_refused() {
     let mtu = end.context.port(PortNum::ONE).unwrap().active_mtu;
     assert_eq!(mtu, PathMtu::B1024, "a wire takes 1500 B");
     let qp = end.qp();
-    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
-        .unwrap();
+    to_init(&qp);
     let dest = Qpn::new(9).unwrap();
     let rtr = QpAttr::to_rtr(network.address(1), dest, FIRST_PSN, PathMtu::B4096);
     let refused = qp.modify(&rtr).unwrap_err();

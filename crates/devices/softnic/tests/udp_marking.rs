@@ -15,11 +15,11 @@ use adverb_softnic::{SoftAh, SoftDevice, SoftQp};
 use adverb_units::Bytes;
 use adverb_verbs::{
     AckTimeout, AddressHandle, AddressVector, Context, Destination, MemoryRegion, Operation,
-    PathMtu, PortNum, Psn, QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, SendFlags,
-    SendRequest, ServiceLevel, TrafficClass, WcStatus, WrId,
+    PathMtu, Psn, QpAttr, QpCaps, QpState, QpType, Qpn, QueuePair, SendFlags, SendRequest,
+    ServiceLevel, TrafficClass, WcStatus, WrId,
 };
 use common::network::{How, Network, connect_to};
-use common::{End, QKEY, all_access, isolated, not_run};
+use common::{End, QKEY, isolated, not_run};
 
 /// The standard's UDP port, at which other makes of NICs receive.
 const ROCE_PORT: u16 = 4791;
@@ -111,20 +111,6 @@ fn level(address: AddressVector) -> AddressVector {
     }
 }
 
-/// A queue pair in INIT.
-fn in_init(end: &End, qp_type: QpType) -> SoftQp {
-    let init = QpInit {
-        qp_type,
-        send_cq: &end.cq,
-        recv_cq: &end.cq,
-        caps: QpCaps::default(),
-    };
-    let qp = end.context.create_qp(&end.pd, &init).unwrap();
-    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
-        .unwrap();
-    qp
-}
-
 /// What takes a queue pair to RTR, to the queue pair `dest`.
 fn to_rtr(qp_type: QpType, address: AddressVector, dest: u32) -> QpAttr {
     let dest = Qpn::new(dest).unwrap();
@@ -136,7 +122,7 @@ fn to_rtr(qp_type: QpType, address: AddressVector, dest: u32) -> QpAttr {
 }
 
 fn connected(end: &End, qp_type: QpType, (address, dest): (AddressVector, u32)) -> SoftQp {
-    let qp = in_init(end, qp_type);
+    let qp = end.in_init(qp_type);
     qp.modify(&to_rtr(qp_type, address, dest)).unwrap();
     let mut rts = QpAttr::to(QpState::Rts);
     rts.sq_psn = Some(Psn::new(0));
@@ -252,7 +238,7 @@ fn marked_packets_are_taken_by_the_peer() {
 #[track_caller]
 fn refused(end: &End, address: AddressVector, words: &str) {
     for qp_type in [QpType::Rc, QpType::Uc] {
-        let (qp, peer) = (in_init(end, qp_type), in_init(end, qp_type));
+        let (qp, peer) = (end.in_init(qp_type), end.in_init(qp_type));
         let rtr = to_rtr(qp_type, address, peer.qpn().get());
         assert_eq!(qp.modify(&rtr).unwrap_err().to_string(), words);
         assert_eq!(qp.state(), QpState::Init);

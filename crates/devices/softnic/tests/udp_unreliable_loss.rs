@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use adverb_softnic::{SoftAh, SoftQp};
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AddressHandle, Context, Destination, Impairment, MemoryRegion, Operation, PathMtu, PortNum,
-    Probability, QpAttr, QpCaps, QpInit, QpState, QpType, QueuePair, RecvRequest, SendFlags,
-    SendRequest, WcStatus, WrId,
+    AddressHandle, Context, Destination, Impairment, MemoryRegion, Operation, PathMtu, Probability,
+    QpCaps, QpInit, QpState, QpType, QueuePair, RecvRequest, SendFlags, SendRequest, WcStatus,
+    WrId,
 };
 use common::network::{FIRST_PSN, Faults, Network};
-use common::{End, QKEY, Random, all_access, not_run, wait_until};
+use common::{End, QKEY, Random, connect_uc, not_run, wait_until};
 
 const MEMORY: Bytes = Bytes::mib(1);
 /// Of one receive.
@@ -36,15 +36,8 @@ const ALL: Faults = Faults {
 };
 
 fn connected(end: &End, qp: &SoftQp, (network, host, to): (&Network, usize, &SoftQp)) {
-    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
-        .unwrap();
-    let address = network.address(host);
-    let mut rtr = QpAttr::to_rtr(address, to.qpn(), FIRST_PSN, PathMtu::B256);
-    (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
-    qp.modify(&rtr).unwrap();
-    let mut rts = QpAttr::to(QpState::Rts);
-    rts.sq_psn = Some(FIRST_PSN);
-    qp.modify(&rts).unwrap();
+    let to = (network.address(host), to.qpn());
+    connect_uc(qp, to, FIRST_PSN, PathMtu::B256);
     assert_eq!(qp.state(), QpState::Rts, "{}", end.context.name());
 }
 
@@ -75,12 +68,7 @@ impl Scene {
             };
         }
         let uc = |end: &End| {
-            let init = QpInit {
-                qp_type: QpType::Uc,
-                send_cq: &end.cq,
-                recv_cq: &end.cq,
-                caps: QpCaps::default(),
-            };
+            let init = QpInit::new(QpType::Uc, &end.cq, QpCaps::default());
             end.context.create_qp(&end.pd, &init).unwrap()
         };
         let (qp_a, qp_b) = (uc(&a), uc(&b));

@@ -312,13 +312,16 @@ impl End {
     }
 
     pub fn qp_of(&self, caps: QpCaps) -> SoftQp {
-        let init = QpInit {
-            qp_type: QpType::Rc,
-            send_cq: &self.cq,
-            recv_cq: &self.cq,
-            caps,
-        };
+        let init = QpInit::new(QpType::Rc, &self.cq, caps);
         self.context.create_qp(&self.pd, &init).unwrap()
+    }
+
+    /// A queue pair in INIT.
+    pub fn in_init(&self, qp_type: QpType) -> SoftQp {
+        let init = QpInit::new(qp_type, &self.cq, QpCaps::default());
+        let qp = self.context.create_qp(&self.pd, &init).unwrap();
+        to_init(&qp);
+        qp
     }
 
     /// The way to this end's port.
@@ -411,14 +414,30 @@ impl End {
     }
 }
 
+/// Moves a queue pair from RESET to INIT.
+pub fn to_init(qp: &SoftQp) {
+    let init = QpAttr::to_init(PortNum::ONE, all_access());
+    qp.modify(&init).unwrap();
+}
+
+/// Brings a UC queue pair to RTS.
+pub fn connect_uc(qp: &SoftQp, (address, dest): (AddressVector, Qpn), psn: Psn, mtu: PathMtu) {
+    to_init(qp);
+    let mut rtr = QpAttr::to_rtr(address, dest, psn, mtu);
+    (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
+    qp.modify(&rtr).unwrap();
+    let mut rts = QpAttr::to(QpState::Rts);
+    rts.sq_psn = Some(psn);
+    qp.modify(&rts).unwrap();
+}
+
 /// Brings `qp` to RTS, connected to queue pair `dest` of the local port.
 pub fn connect(end: &End, qp: &SoftQp, dest: Qpn) {
     connect_with(end, qp, dest, RetryCount::MAX, 0);
 }
 
 pub fn connect_with(end: &End, qp: &SoftQp, dest: Qpn, rnr_retry: RetryCount, psn: u32) {
-    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
-        .unwrap();
+    to_init(qp);
     qp.modify(&QpAttr::to_rtr(
         end.local_address(),
         dest,

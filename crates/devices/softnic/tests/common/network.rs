@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use adverb_softnic::{Fault, SoftDevice, SoftQp};
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AckTimeout, AddressVector, Context, Device, Gid, Impairment, Lid, ModifyQpError, PathMtu,
-    PortNum, Psn, QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RetryCount,
+    AckTimeout, AddressVector, Device, Gid, Impairment, Lid, ModifyQpError, PathMtu, PortNum, Psn,
+    QpAttr, QpState, QpType, Qpn, QueuePair, RetryCount,
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::{End, Random, all_access};
+use super::{End, Random, to_init};
 
 /// Two hosts, 0 and 1.
 pub struct Network {
@@ -190,15 +190,7 @@ pub fn gid_of(ip: IpAddr) -> Gid {
 
 /// Returns the error of a queue pair at `end` that connects to an unreachable address.
 pub fn connect_error(end: &End, qp_type: QpType, dgid: Gid) -> String {
-    let init = QpInit {
-        qp_type,
-        send_cq: &end.cq,
-        recv_cq: &end.cq,
-        caps: QpCaps::default(),
-    };
-    let qp = end.context.create_qp(&end.pd, &init).unwrap();
-    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
-        .unwrap();
+    let qp = end.in_init(qp_type);
     let address = AddressVector {
         dgid,
         ..end.local_address()
@@ -272,8 +264,7 @@ pub const FIRST_PSN: Psn = Psn::new(0xff_fff0);
 
 /// Brings a queue pair to RTS.
 pub fn connect_to(qp: &SoftQp, address: AddressVector, dest: Qpn, how: How) {
-    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
-        .unwrap();
+    to_init(qp);
     let mut rtr = QpAttr::to_rtr(address, dest, FIRST_PSN, how.mtu);
     rtr.max_dest_rd_atomic = Some(4);
     qp.modify(&rtr).unwrap();

@@ -8,15 +8,15 @@ use std::os::fd::AsRawFd;
 use adverb_softnic::{SoftMr, SoftQp};
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AccessFlags, Context, MemoryRegion, Operation, PathMtu, PortNum, QpAttr, QpCaps, QpInit,
-    QpType, Qpn, QueuePair, RecvRequest, SendFlags, SendRequest, WcStatus, WrId,
+    AccessFlags, Context, MemoryRegion, Operation, PathMtu, QpCaps, QpInit, QpType, Qpn, QueuePair,
+    RecvRequest, SendFlags, SendRequest, WcStatus, WrId,
 };
 use adverb_wire::frame::{Addresses, Flow};
 use adverb_wire::icrc;
 use adverb_wire::ipv4::Unseen;
 
 use crate::common::network::{FIRST_PSN, How, Network, connect_to};
-use crate::common::{End, QKEY, all_access, slot_of, unused_qpn};
+use crate::common::{End, QKEY, connect_uc, slot_of, unused_qpn};
 
 /// Longest input.
 const LONGEST: usize = 4096;
@@ -132,22 +132,10 @@ impl Lab {
             connect_to(&qp, self.network.address(1), Qpn::new(77).unwrap(), HOW);
             return qp;
         }
-        let init = QpInit {
-            qp_type,
-            send_cq: &self.end.cq,
-            recv_cq: &self.end.cq,
-            caps: QpCaps::default(),
-        };
+        let init = QpInit::new(qp_type, &self.end.cq, QpCaps::default());
         let qp = self.end.context.create_qp(&self.end.pd, &init).unwrap();
-        qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
-            .unwrap();
-        let address = self.network.address(1);
-        let mut rtr = QpAttr::to_rtr(address, Qpn::new(78).unwrap(), FIRST_PSN, HOW.mtu);
-        (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
-        qp.modify(&rtr).unwrap();
-        let mut rts = QpAttr::to(adverb_verbs::QpState::Rts);
-        rts.sq_psn = Some(FIRST_PSN);
-        qp.modify(&rts).unwrap();
+        let to = (self.network.address(1), Qpn::new(78).unwrap());
+        connect_uc(&qp, to, FIRST_PSN, HOW.mtu);
         qp
     }
 
