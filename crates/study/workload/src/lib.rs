@@ -13,7 +13,7 @@ mod load;
 pub mod multicast;
 pub mod pair;
 pub mod pattern;
-mod payload;
+pub mod payload;
 mod polled;
 mod program;
 pub mod reap;

@@ -3,6 +3,7 @@
 use adverb_verbs::{MemoryAccessError, MemoryRegion};
 
 use crate::error::Fault;
+use crate::random::mix;
 
 const PIECE: usize = 4096;
 const WORD: usize = size_of::<u64>();
@@ -98,7 +99,10 @@ impl Pattern {
 }
 
 /// Checks bytes of `message` from byte `from` on.
-fn same(message: u64, from: u64, expected: &[u8], found: &[u8]) -> Result<(), Fault> {
+///
+/// # Errors
+/// The first wrong byte.
+pub fn same(message: u64, from: u64, expected: &[u8], found: &[u8]) -> Result<(), Fault> {
     let mut pairs = (from..).zip(expected.iter().zip(found));
     match pairs.find(|(_, (expected, found))| expected != found) {
         None => Ok(()),
@@ -113,14 +117,6 @@ fn same(message: u64, from: u64, expected: &[u8], found: &[u8]) -> Result<(), Fa
 
 fn chunk(left: u64) -> usize {
     left.min(PIECE as u64) as usize
-}
-
-/// The finalizer of `SplitMix64`: a permutation of 64-bit words that separates similar values.
-const fn mix(n: u64) -> u64 {
-    let n = n.wrapping_add(STEP);
-    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    n ^ (n >> 31)
 }
 
 #[cfg(test)]

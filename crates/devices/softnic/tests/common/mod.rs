@@ -18,6 +18,7 @@ use adverb_softnic::{
     SoftAh, SoftChannel, SoftContext, SoftCq, SoftDevice, SoftMr, SoftPd, SoftQp, SoftSrq,
 };
 use adverb_units::{Bytes, Span};
+use adverb_verbs::random::mix;
 use adverb_verbs::{
     AccessFlags, AckTimeout, AddressVector, CompletionChannel, CompletionQueue, Context, Device,
     MemoryRegion, NotifyOn, PathMtu, PortNum, Psn, QpAttr, QpCaps, QpInit, QpState, QpType, Qpn,
@@ -181,11 +182,9 @@ impl Random {
     }
 
     pub fn next(&mut self) -> u64 {
+        let mixed = mix(self.0);
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        mixed
     }
 
     /// Below `n`.

@@ -1,6 +1,7 @@
 //! The bytes of messages, which their receivers check.
 
 use adverb_workload::error::Fault;
+use adverb_workload::payload::same;
 
 /// Returns the last byte of message `number`, which differs from the last bytes of the messages before it and from 0.
 pub(crate) const fn last_byte(number: u64) -> u8 {
@@ -26,17 +27,7 @@ pub(crate) fn message(number: u64, length: u32) -> Vec<u8> {
 /// # Errors
 /// The first wrong byte.
 pub(crate) fn check(number: u64, found: &[u8]) -> Result<(), Fault> {
-    let expected = message(number, found.len() as u32);
-    let wrong = expected.iter().zip(found).position(|(a, b)| a != b);
-    match wrong {
-        None => Ok(()),
-        Some(offset) => Err(Fault::Mismatch {
-            message: number,
-            offset: offset as u64,
-            expected: expected[offset],
-            found: found[offset],
-        }),
-    }
+    same(number, 0, &message(number, found.len() as u32), found)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use adverb_results::{
     Site, Usage,
 };
 use adverb_units::{Bytes, Span};
+use adverb_verbs::random::mix;
 use adverb_verbs::{DeviceCaps, Gid, Lid, LinkLayer, LinkRate, PacketMarking, PathMtu, PortCaps};
 use adverb_workload::pair::CellSpec;
 
@@ -33,11 +34,9 @@ struct Noise(u64);
 
 impl Noise {
     fn next(&mut self) -> f64 {
+        let mixed = mix(self.0);
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+        (mixed >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
