@@ -4,7 +4,7 @@
 //! fast as they can until the send queue is full. The servers' CPUs take no part, but threads there may load their
 //! machine: workers access the words that requests access, other threads arrays of their own.
 
-use adverb_results::Word;
+use adverb_results::{Word, words};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
     Access, CpuLoad, LoadWork, NodeChoice, NumaPlacement, PathMtu, PathOptions, Probability,
@@ -50,17 +50,8 @@ pub enum SlotLayout {
     Packed,
 }
 
-impl Word for SlotLayout {
-    fn word(self) -> &'static str {
-        match self {
-            SlotLayout::Lines => "lines",
-            SlotLayout::Packed => "packed",
-        }
-    }
-
-    fn aliases(self) -> &'static [&'static str] {
-        &[]
-    }
+words! {
+    SlotLayout { Lines => "lines", Packed => "packed" }
 }
 
 /// NUMA nodes of a program's parts, relative to the NIC of each machine.

@@ -3,7 +3,7 @@
 //! Remote clients update the word by FETCH_ADD. Threads of the word's machine update it at the same time, in one of
 //! several ways. All of them add 1, so that the word's last value shows how many updates took effect.
 
-use adverb_results::Word;
+use adverb_results::{Word, words};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{Access, CpuLoad, LoadWork, NodeChoice, PathOptions, QpType};
 use adverb_workload::pattern::{
@@ -43,19 +43,8 @@ impl LocalUpdates {
     ];
 }
 
-impl Word for LocalUpdates {
-    fn word(self) -> &'static str {
-        match self {
-            LocalUpdates::None => "none",
-            LocalUpdates::Cpu => "cpu",
-            LocalUpdates::Loopback => "loopback",
-            LocalUpdates::Plain => "plain",
-        }
-    }
-
-    fn aliases(self) -> &'static [&'static str] {
-        &[]
-    }
+words! {
+    LocalUpdates { None => "none", Cpu => "cpu", Loopback => "loopback", Plain => "plain" }
 }
 
 /// The program.

@@ -16,9 +16,11 @@ pub trait Word: Copy + Send + Sync + 'static {
     fn aliases(self) -> &'static [&'static str];
 }
 
+/// Gives enums their words: `words! { Kind { Variant => "word" or "alias", Other => "other" } }`.
+#[macro_export]
 macro_rules! words {
     ($($type:ident { $($variant:ident => $word:literal $(or $alias:literal)?),+ })+) => {$(
-        impl Word for $type {
+        impl $crate::Word for $type {
             fn word(self) -> &'static str {
                 match self { $($type::$variant => $word),+ }
             }
@@ -28,9 +30,9 @@ macro_rules! words {
             }
         }
 
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.word())
+        impl ::std::fmt::Display for $type {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.pad($crate::Word::word(*self))
             }
         }
     )+};

@@ -13,7 +13,7 @@ mod server;
 mod service;
 mod streams;
 
-use adverb_results::Word;
+use adverb_results::{Word, words};
 use adverb_units::{Bytes, Span, Time};
 use adverb_verbs::{
     Context, DeviceCaps, Level, MemoryRegion, PathOptions, QpType, RoleId, Station, WaitError, Work,
@@ -98,19 +98,9 @@ impl EchoBy {
     }
 }
 
-impl Word for EchoBy {
-    fn word(self) -> &'static str {
-        match self {
-            EchoBy::Send => "send",
-            EchoBy::Write => "write",
-            EchoBy::WriteSend => "write-send",
-            EchoBy::Read => "read",
-            EchoBy::Tcp => "tcp",
-        }
-    }
-
-    fn aliases(self) -> &'static [&'static str] {
-        &[]
+words! {
+    EchoBy {
+        Send => "send", Write => "write", WriteSend => "write-send", Read => "read", Tcp => "tcp"
     }
 }
 

@@ -30,7 +30,7 @@
 
 mod channel;
 
-use adverb_results::Word;
+use adverb_results::words;
 use serde::{Deserialize, Serialize};
 
 pub use channel::Channel;
@@ -54,19 +54,10 @@ pub enum Protocol {
     Sockets,
 }
 
-impl Word for Protocol {
-    fn word(self) -> &'static str {
-        match self {
-            Protocol::Write => "write",
-            Protocol::Read => "read",
-            Protocol::Prearranged => "prearranged",
-            Protocol::Eager => "eager",
-            Protocol::Sockets => "sockets",
-        }
-    }
-
-    fn aliases(self) -> &'static [&'static str] {
-        &[]
+words! {
+    Protocol {
+        Write => "write", Read => "read", Prearranged => "prearranged", Eager => "eager",
+        Sockets => "sockets"
     }
 }
 

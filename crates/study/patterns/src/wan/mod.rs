@@ -10,7 +10,7 @@ mod receiver;
 mod streams;
 mod transfers;
 
-use adverb_results::{Completion, LatencyRecorder, Word};
+use adverb_results::{Completion, LatencyRecorder, Word, words};
 use adverb_units::{Bytes, CpuTime, Span};
 use adverb_verbs::{DeviceCaps, PathOptions, RoleId, Station};
 use adverb_workload::attend::Members;
@@ -62,19 +62,8 @@ impl By {
     }
 }
 
-impl Word for By {
-    fn word(self) -> &'static str {
-        match self {
-            By::Write => "write",
-            By::Read => "read",
-            By::Send => "send",
-            By::Tcp => "tcp",
-        }
-    }
-
-    fn aliases(self) -> &'static [&'static str] {
-        &[]
-    }
+words! {
+    By { Write => "write", Read => "read", Send => "send", Tcp => "tcp" }
 }
 
 /// What a program measures.
