@@ -119,6 +119,12 @@ impl PathMtu {
         PathMtu::B4096,
     ];
 
+    /// Returns the largest path MTU of at most `payload`; `None` if that is below 256 B.
+    pub fn up_to(payload: Bytes) -> Option<Self> {
+        let mut largest_first = PathMtu::ALL.into_iter().rev();
+        largest_first.find(|mtu| mtu.bytes() <= payload)
+    }
+
     /// Returns the payload.
     pub const fn bytes(self) -> Bytes {
         Bytes::new(match self {

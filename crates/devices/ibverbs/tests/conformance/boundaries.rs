@@ -22,13 +22,6 @@ use adverb_verbs::{
 use crate::either::Either;
 use crate::mixed::MixedContext;
 
-const MTUS: [PathMtu; 5] = [
-    PathMtu::B256,
-    PathMtu::B512,
-    PathMtu::B1024,
-    PathMtu::B2048,
-    PathMtu::B4096,
-];
 /// Packets lost of a hundred that arrive at the user-space NIC.
 const LOST: [u64; 3] = [0, 1, 10];
 /// Offset of messages in the target's memory.
@@ -46,7 +39,7 @@ struct Line {
 impl Line {
     fn all() -> impl Iterator<Item = Self> {
         let of_mtu = |mtu| LOST.into_iter().map(move |lost| Line { mtu, lost });
-        MTUS.into_iter().flat_map(of_mtu)
+        PathMtu::ALL.into_iter().flat_map(of_mtu)
     }
 
     fn name(self) -> String {

@@ -7,20 +7,12 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd;
 
+use adverb_units::Bytes;
 use adverb_verbs::{Gid, PathMtu, Qpn};
 use adverb_wire::{ROCE_PORT, bth, icrc, imm_dt, ipv4, ipv6, reth, udp};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::shm::layout::slot_of;
-
-/// All path MTUs, largest first.
-const MTUS: [PathMtu; 5] = [
-    PathMtu::B4096,
-    PathMtu::B2048,
-    PathMtu::B1024,
-    PathMtu::B512,
-    PathMtu::B256,
-];
 
 /// Returns the GID of an address.
 pub(crate) fn gid_of(ip: IpAddr) -> Gid {
@@ -85,8 +77,7 @@ fn fitting(mtu: u64, ip: IpAddr) -> Option<PathMtu> {
         IpAddr::V6(_) => ipv6::LEN,
     };
     let around = header + udp::LEN + bth::LEN + reth::LEN + imm_dt::LEN + icrc::LEN;
-    let fits = |path: &PathMtu| path.bytes().get() + around as u64 <= mtu;
-    MTUS.into_iter().find(fits)
+    PathMtu::up_to(Bytes::new(mtu.checked_sub(around as u64)?))
 }
 
 /// Returns the IP addresses of this host's interfaces, in the kernel's order.

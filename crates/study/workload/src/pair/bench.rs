@@ -1,7 +1,7 @@
 //! The verbs objects of one side, and their connection to the other side's.
 
 use adverb_results::{Opcode, Program, Transport};
-use adverb_units::Span;
+use adverb_units::{Bytes, Span};
 use adverb_verbs::{
     AccessFlags, CompletionQueue, Connection, Context, Destination, Endpoint, LinkLayer,
     MemoryAccessError, MemoryRegion, PathMtu, QpCaps, QpType, QueuePair, RemoteAddress,
@@ -446,11 +446,7 @@ fn what_to_look_at(link_layer: LinkLayer) -> &'static str {
 
 /// Returns the path MTU: the largest MTU that both ports support.
 fn common_mtu(ours: PathMtu, theirs: u64) -> PathMtu {
-    use PathMtu::{B256, B512, B1024, B2048, B4096};
-    [B4096, B2048, B1024, B512]
-        .into_iter()
-        .find(|mtu| *mtu <= ours && mtu.bytes().get() <= theirs)
-        .unwrap_or(B256)
+    PathMtu::up_to(Bytes::new(theirs)).map_or(PathMtu::B256, |theirs| theirs.min(ours))
 }
 
 #[cfg(test)]

@@ -233,15 +233,7 @@ fn headers(driver: Option<&Driver>) -> u64 {
 
 /// Returns the largest path MTU that fits an interface's MTU with `headers` bytes of headers.
 fn path_mtu(netdev: Bytes, headers: u64) -> Option<PathMtu> {
-    let room = netdev.get().checked_sub(headers)?;
-    let all = [
-        PathMtu::B4096,
-        PathMtu::B2048,
-        PathMtu::B1024,
-        PathMtu::B512,
-        PathMtu::B256,
-    ];
-    all.into_iter().find(|mtu| mtu.bytes().get() <= room)
+    PathMtu::up_to(Bytes::new(netdev.get().checked_sub(headers)?))
 }
 
 #[cfg(test)]
