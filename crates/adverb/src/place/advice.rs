@@ -47,11 +47,7 @@ impl Model {
         let hardware = Hardware::load(&args.preset)?;
         let info = DeviceInfo::of_model(&hardware)?;
         let mut load = Load::new(Opcode::Read, args.size.get() as u32);
-        load.limits = Limits {
-            per_qp: args.outstanding,
-            per_member: u32::MAX,
-            rd_atomic: RD_ATOMIC,
-        };
+        load.limits = Limits::of_each_qp(args.outstanding, RD_ATOMIC);
         let mut program = OneSidedLoop {
             clients: args.clients,
             slots: match args.size.get() {

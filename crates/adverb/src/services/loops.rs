@@ -77,11 +77,7 @@ fn program(kind: LoopKind, args: &LoopArgs) -> Result<OneSidedLoop, Usage> {
     let load = Load {
         inline: args.inline,
         posting: posting(args.posting, clients.outstanding, AS_OUTSTANDING)?,
-        limits: Limits {
-            per_qp: clients.outstanding,
-            per_member: u32::MAX,
-            rd_atomic: args.rd_atomic,
-        },
+        limits: Limits::of_each_qp(clients.outstanding, args.rd_atomic),
         think: args.think,
         ..Load::new(args.op, size)
     };

@@ -68,11 +68,7 @@ impl SharedWord {
         let load = Load {
             places: Places::Own(0),
             timing: Timing::Each,
-            limits: Limits {
-                per_qp: self.outstanding,
-                per_member: u32::MAX,
-                rd_atomic: RD_ATOMIC,
-            },
+            limits: Limits::of_each_qp(self.outstanding, RD_ATOMIC),
             ..Load::new(Opcode::FetchAdd, 8)
         };
         let access = match self.local {

@@ -45,6 +45,17 @@ pub struct Limits {
     pub rd_atomic: u8,
 }
 
+impl Limits {
+    /// Returns limits of each queue pair, without one of the whole member.
+    pub const fn of_each_qp(per_qp: u32, rd_atomic: u8) -> Self {
+        Limits {
+            per_qp,
+            per_member: u32::MAX,
+            rd_atomic,
+        }
+    }
+}
+
 /// The places in the peer's memory that requests access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Places {
@@ -146,11 +157,7 @@ impl Load {
             signaled_every: 1,
             posting: Posting::Single,
             refill: Refill::Continuous,
-            limits: Limits {
-                per_qp: 1,
-                per_member: u32::MAX,
-                rd_atomic: 16,
-            },
+            limits: Limits::of_each_qp(1, 16),
             places: Places::Own(64),
             first_place: 0,
             random_link: false,

@@ -97,17 +97,14 @@ impl Draft {
         (op, size): (Opcode, u32),
         (clients, memory): (u32, NodeChoice),
     ) -> OneSidedLoop {
+        let per_qp = match kind {
+            LoopKind::Closed => 1,
+            LoopKind::Open if self.profile == Profile::Quick => SHORT_QUEUE,
+            LoopKind::Open => QUEUE,
+        };
         let load = Load {
             think: CLIENT_SPIN,
-            limits: Limits {
-                per_qp: match kind {
-                    LoopKind::Closed => 1,
-                    LoopKind::Open if self.profile == Profile::Quick => SHORT_QUEUE,
-                    LoopKind::Open => QUEUE,
-                },
-                per_member: u32::MAX,
-                rd_atomic: 1,
-            },
+            limits: Limits::of_each_qp(per_qp, 1),
             ..Load::new(op, size)
         };
         let mut program = OneSidedLoop {

@@ -229,11 +229,7 @@ impl OneSided {
         }
         let load = Load {
             posting: clients.posting,
-            limits: Limits {
-                per_qp: clients.outstanding,
-                per_member: u32::MAX,
-                rd_atomic: clients.rd_atomic,
-            },
+            limits: Limits::of_each_qp(clients.outstanding, clients.rd_atomic),
             ..Load::new(Opcode::Read, 0)
         };
         for client in owners..self.members() {

@@ -76,11 +76,7 @@ fn rate_under(
     let preset = Preset::built_in("cx3_fdr_nurdma").unwrap();
     let preset = preset.with(changes).unwrap();
     let requests = Load {
-        limits: Limits {
-            per_qp: 256,
-            per_member: u32::MAX,
-            rd_atomic: 1,
-        },
+        limits: Limits::of_each_qp(256, 1),
         places: Places::Own(distance),
         ..Load::new(op, 8)
     };
@@ -269,11 +265,7 @@ fn a_thread_that_only_polls_lets_the_other_one_post_faster() {
         let load = Load {
             inline: true,
             think: Span::from_ns(150),
-            limits: Limits {
-                per_qp: 16,
-                per_member: u32::MAX,
-                rd_atomic: 1,
-            },
+            limits: Limits::of_each_qp(16, 1),
             ..Load::new(Opcode::Write, 8)
         };
         let shape = Outbound {

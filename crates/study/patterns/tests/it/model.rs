@@ -514,11 +514,7 @@ fn a_window_full_of_unsignaled_requests_goes_on() {
 /// PCIe reads of the requester for each of its WRITEs, and their rate.
 fn writes(preset: &str, per_qp: u32) -> (f64, f64) {
     let load = Load {
-        limits: Limits {
-            per_qp,
-            per_member: u32::MAX,
-            rd_atomic: 1,
-        },
+        limits: Limits::of_each_qp(per_qp, 1),
         ..Load::new(Opcode::Write, 8)
     };
     let shape = Outbound {
@@ -620,11 +616,7 @@ fn lists_fill_every_queue_pair() {
     let rate_of = |qps| {
         let load = Load {
             refill: Refill::List,
-            limits: Limits {
-                per_qp: 2,
-                per_member: u32::MAX,
-                rd_atomic: 2,
-            },
+            limits: Limits::of_each_qp(2, 2),
             ..Load::new(Opcode::Read, 8)
         };
         let shape = Outbound { qps, ..OUTBOUND };
@@ -645,11 +637,7 @@ fn a_device_counts_what_completions_show_in_bunches() {
     let load = Load {
         inline: true,
         signaled_every: 64,
-        limits: Limits {
-            per_qp: 127,
-            per_member: u32::MAX,
-            rd_atomic: 16,
-        },
+        limits: Limits::of_each_qp(127, 16),
         ..Load::new(Opcode::Write, 32)
     };
     let schedule = Schedule {

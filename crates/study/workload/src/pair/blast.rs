@@ -83,11 +83,7 @@ fn load<S: Station>(bench: &Bench<'_, S>) -> Load {
             Posting::Single => Refill::Continuous,
             Posting::List => Refill::List,
         },
-        limits: Limits {
-            per_qp: p.buffers,
-            per_member: u32::MAX,
-            rd_atomic: MAX_RD_ATOMIC,
-        },
+        limits: Limits::of_each_qp(p.buffers, MAX_RD_ATOMIC),
         places: Places::Buffers(bench.layout.offset(1)),
         ..Load::new(p.op, u32::try_from(p.size.get()).unwrap_or(u32::MAX))
     }

@@ -128,11 +128,7 @@ fn closed_loops_keep_their_requests_in_flight() {
     ] {
         let load = Load {
             refill,
-            limits: Limits {
-                per_qp,
-                per_member: u32::MAX,
-                rd_atomic: 16,
-            },
+            limits: Limits::of_each_qp(per_qp, 16),
             timing: Timing::Each,
             ..Load::new(request, 8)
         };

@@ -107,11 +107,7 @@ impl Draft {
                 },
                 signaled_every: 32,
                 posting: Posting::List(16),
-                limits: Limits {
-                    per_qp: outstanding,
-                    per_member: u32::MAX,
-                    rd_atomic: RD_ATOMIC,
-                },
+                limits: Limits::of_each_qp(outstanding, RD_ATOMIC),
                 ..Load::new(Opcode::FetchAdd, 8)
             };
             let shape = Inbound {
@@ -149,11 +145,7 @@ impl Draft {
                 1 => Posting::Single,
                 n => Posting::List(n),
             },
-            limits: Limits {
-                per_qp: 127,
-                per_member: u32::MAX,
-                rd_atomic: RD_ATOMIC,
-            },
+            limits: Limits::of_each_qp(127, RD_ATOMIC),
             ..match size {
                 0 => Load::new(Opcode::SendImm, 0),
                 _ => Load::new(Opcode::Send, size),
@@ -233,11 +225,7 @@ impl Draft {
                         1 => Posting::Single,
                         n => Posting::List(n),
                     },
-                    limits: Limits {
-                        per_qp: 32,
-                        per_member: u32::MAX,
-                        rd_atomic: RD_ATOMIC,
-                    },
+                    limits: Limits::of_each_qp(32, RD_ATOMIC),
                     ..Load::new(op, size)
                 };
                 let shape = Inbound {
