@@ -12,11 +12,12 @@ use adverb_units::{Bytes, Span};
 use adverb_verbs::{Level, PathOptions, RoleId, Station, Work};
 use adverb_workload::attend::Members;
 use adverb_workload::error::Fault;
-use adverb_workload::streams::{StreamOf, send_all};
+use adverb_workload::streams::send_all;
 
 use super::content::message;
 use super::end::End;
 use super::receiver::Receiver;
+use super::streams::Way;
 use super::{By, DONE, WanTally, streams};
 
 const SERVER: RoleId = RoleId(0);
@@ -167,14 +168,14 @@ impl Interference {
     ) -> Result<WanTally, Fault> {
         let content = message(me.0.into(), self.size);
         let receiver = self.receiver_of(me);
-        let mut outbox = match self.by {
-            By::Tcp => Outbox::Stream(streams::connect(members, receiver)?),
+        let mut way = match self.by {
+            By::Tcp => Way::Stream(streams::connect(members, receiver)?),
             _ => {
                 let sizes = (self.memory(me), WINDOW + 1, 1);
                 let path = (path, Completion::Poll);
                 let end = End::new(members, &[receiver], sizes, path)?;
                 end.store(0, &content)?;
-                Outbox::Verbs(Box::new(end))
+                Way::Verbs(Box::new(end))
             }
         };
         members.meet()?;
@@ -194,9 +195,9 @@ impl Interference {
                 None => {}
             }
             for _ in 0..WINDOW {
-                match &mut outbox {
-                    Outbox::Stream(stream) => send_all(members, stream, &content)?,
-                    Outbox::Verbs(end) => {
+                match &mut way {
+                    Way::Stream(stream) => send_all(members, stream, &content)?,
+                    Way::Verbs(end) => {
                         end.drain_to(WINDOW - 1)?;
                         match self.by {
                             By::Send => end.send(0, (0, self.size))?,
@@ -218,10 +219,10 @@ impl Interference {
             cpu: station.cpu().since(cpu),
             ..WanTally::default()
         };
-        if let Outbox::Verbs(end) = &mut outbox {
+        if let Way::Verbs(end) = &mut way {
             end.drain_to(0)?;
-            tally.traffic = end.traffic();
         }
+        tally.traffic = way.traffic();
         let bytes = sent * u64::from(self.size);
         members.send(receiver, &bytes.to_le_bytes())?;
         // The stream is closed after the receiver has taken everything.
@@ -230,11 +231,6 @@ impl Interference {
             false => Err(Fault::Wrong("another message than the end")),
         }
     }
-}
-
-enum Outbox<'m, S: Station> {
-    Verbs(Box<End<'m, S>>),
-    Stream(StreamOf<S>),
 }
 
 /// Memory that a computation reads.
