@@ -15,34 +15,15 @@ use crate::{Sysfs, SysfsError, file};
 const LIFESPAN: &str = "lifespan";
 
 impl Sysfs {
-    /// Returns a device's counters for all of its ports, by the driver's names.
-    pub fn device_counters(&self, device: &str) -> Result<Counters, SysfsError> {
-        Ok(merged(&[folder(
-            &self.infiniband().join(device),
-            "hw_counters",
-        )?]))
-    }
-
-    /// Returns a port's counters, by the names of the specification and the driver. A name that both
-    /// folders have gets the folder in front: `hw_counters/x`.
-    pub fn port_counters(&self, device: &str, port: PortNum) -> Result<Counters, SysfsError> {
-        let dir = self.port_dir(device, port);
-        Ok(merged(&[
-            folder(&dir, "counters")?,
-            folder(&dir, "hw_counters")?,
-        ]))
-    }
-
     /// Returns the counters of a device and one of its ports. A name that several folders have gets the folder
     /// in front: `counters/x`, `hw_counters/x`, `device/hw_counters/x`.
     pub fn counters(&self, device: &str, port: PortNum) -> Result<Counters, SysfsError> {
         let dir = self.port_dir(device, port);
-        let mut of_device = folder(&self.infiniband().join(device), "hw_counters")?;
-        of_device.label = "device/hw_counters";
+        let of_device = self.infiniband().join(device).join("hw_counters");
         Ok(merged(&[
-            folder(&dir, "counters")?,
-            folder(&dir, "hw_counters")?,
-            of_device,
+            folder("counters", &dir.join("counters"))?,
+            folder("hw_counters", &dir.join("hw_counters"))?,
+            folder("device/hw_counters", &of_device)?,
         ]))
     }
 
@@ -59,13 +40,12 @@ struct Folder {
 
 /// The files of a folder that hold a number. Others are left out: the port may not support a counter
 /// (the kernel then returns `N/A (no PMA)` or an error), or reading may be for root only.
-fn folder(parent: &Path, label: &'static str) -> Result<Folder, SysfsError> {
-    let dir = parent.join(label);
+fn folder(label: &'static str, dir: &Path) -> Result<Folder, SysfsError> {
     let number = |name: &String| -> Option<u64> {
         let text = fs::read_to_string(dir.join(name)).ok()?;
         text.trim().parse().ok()
     };
-    let names = file::names(&dir)?
+    let names = file::names(dir)?
         .into_iter()
         .filter(|name| name != LIFESPAN);
     let counters = names.filter_map(|name| number(&name).map(|n| (name, n)));

@@ -5,8 +5,6 @@ use crate::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Opcode, Reth, WireError, XrcEth,
 };
 
-/// Length of the longest headers: BTH, XRCETH and AtomicETH.
-pub const MAX_HEADERS: usize = crate::bth::LEN + crate::xrc_eth::LEN + crate::atomic_eth::LEN;
 /// Length of the longest packet without its ICRC: BTH, XRCETH, RETH, immediate data and a path MTU of 4096 B.
 pub const MAX_PACKET: usize =
     crate::bth::LEN + crate::xrc_eth::LEN + crate::reth::LEN + crate::imm_dt::LEN + 4096;

@@ -147,10 +147,3 @@ pub struct CompletionQueueActivity {
     /// Events that the program took from the channel.
     pub events: u64,
 }
-
-impl CompletionQueueActivity {
-    /// Whether the program waited by events.
-    pub fn uses_events(&self) -> bool {
-        self.events > 0
-    }
-}
