@@ -89,10 +89,7 @@ pub(super) fn posting(posts: PostingArgs, most: u32, what: &str) -> Result<Posti
             "--batch {batch}: expected 1 to {most}, {what}"
         )));
     }
-    Ok(match batch {
-        1 => Posting::Single,
-        n => Posting::List(n),
-    })
+    Ok(Posting::of(batch))
 }
 
 /// Refuses options of a server's cores.

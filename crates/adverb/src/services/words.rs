@@ -11,18 +11,11 @@ pub(super) fn word(choice: &impl ValueEnum) -> String {
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-pub(super) fn list(posting: Posting) -> u32 {
-    match posting {
-        Posting::Single => 1,
-        Posting::List(n) => n,
-    }
-}
-
 /// Describes the parameters that all programs have.
 pub(super) fn words(posting: Posting, qps: u32, clients: &ClientArgs) -> String {
     let threads = counted(clients.clients, "client");
     let (outstanding, qps) = (clients.outstanding, counted(qps, "queue pair"));
-    let list = list(posting);
+    let list = posting.requests();
     format!("{threads} with {outstanding} outstanding, {qps}, up to {list} a doorbell")
 }
 

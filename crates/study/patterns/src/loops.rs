@@ -10,9 +10,7 @@ use adverb_verbs::{
     Access, CpuLoad, LoadWork, NodeChoice, NumaPlacement, PathMtu, PathOptions, Probability,
 };
 use adverb_workload::HardwareChanges;
-use adverb_workload::pattern::{
-    Inbound, Load, Outbound, Pattern, Places, Posting, Timing, Transport,
-};
+use adverb_workload::pattern::{Inbound, Load, Outbound, Pattern, Places, Timing, Transport};
 use serde_json::{Value, json};
 
 use crate::placement::{add_load, add_nodes};
@@ -230,14 +228,10 @@ impl OneSidedLoop {
             LoopKind::Open => "open-loop",
         };
         let (load, server) = (&self.load, &self.server_load);
-        let batch = match load.posting {
-            Posting::Single => 1,
-            Posting::List(n) => n,
-        };
         let mut params = json!({
             "op": load.op, "size_bytes": load.size, "inline": load.inline,
             "clients": self.clients, "outstanding": load.limits.per_qp, "machines": self.machines,
-            "qps": self.qps, "batch": batch,
+            "qps": self.qps, "batch": load.posting.requests(),
         });
         let nodes = self.nodes;
         let nodes = [

@@ -99,9 +99,5 @@ fn add_common(
     params["outstanding"] = outstanding.into();
     params["machines"] = machines.into();
     params["qps"] = qps.into();
-    params["batch"] = match posting {
-        Posting::Single => 1,
-        Posting::List(n) => n,
-    }
-    .into();
+    params["batch"] = posting.requests().into();
 }

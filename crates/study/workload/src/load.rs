@@ -23,6 +23,24 @@ pub enum Posting {
     List(u32),
 }
 
+impl Posting {
+    /// Returns how `requests` are posted per call.
+    pub const fn of(requests: u32) -> Self {
+        match requests {
+            1 => Posting::Single,
+            n => Posting::List(n),
+        }
+    }
+
+    /// Returns the number of requests per call.
+    pub const fn requests(self) -> u32 {
+        match self {
+            Posting::Single => 1,
+            Posting::List(n) => n,
+        }
+    }
+}
+
 /// When new requests are posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refill {
@@ -206,10 +224,9 @@ impl Load {
     /// Returns the maximum length of a list: one longer than the window would never be posted.
     pub(crate) fn list(&self) -> u32 {
         let room = self.limits.per_qp.min(self.limits.per_member).max(1);
-        match (self.posting, self.refill) {
-            (_, Refill::List) => self.limits.per_qp,
-            (Posting::List(n), _) => n.clamp(1, room),
-            (Posting::Single, _) => 1,
+        match self.refill {
+            Refill::List => self.limits.per_qp,
+            _ => self.posting.requests().clamp(1, room),
         }
     }
 
@@ -217,8 +234,8 @@ impl Load {
     /// place.
     #[must_use]
     pub fn places_a_link(&self) -> u64 {
-        let list = match (self.op, self.posting) {
-            (Opcode::Read | Opcode::Write | Opcode::WriteImm, Posting::List(n)) => n,
+        let list = match self.op {
+            Opcode::Read | Opcode::Write | Opcode::WriteImm => self.posting.requests(),
             _ => 1,
         };
         let fit = PLACES / self.size.max(64);

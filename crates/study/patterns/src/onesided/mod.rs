@@ -201,11 +201,8 @@ impl OneSided {
     }
 
     fn list(&self) -> u32 {
-        let list = match self.clients.posting {
-            Posting::Single => 1,
-            Posting::List(n) => n,
-        };
-        list.clamp(1, MAX_LIST.min(self.clients.outstanding))
+        let most = MAX_LIST.min(self.clients.outstanding);
+        self.clients.posting.requests().clamp(1, most)
     }
 
     /// Returns the size of a member's region: the layout at an owner, a buffer for each operation at a client.

@@ -188,10 +188,7 @@ impl Rpc {
 
     /// Returns the number of answers per post.
     fn list(&self) -> u32 {
-        match self.serving.posting {
-            Posting::Single => 1,
-            Posting::List(n) => n.clamp(1, MAX_BATCH),
-        }
+        self.serving.posting.requests().clamp(1, MAX_BATCH)
     }
 
     /// Returns the number of requests that a core takes at once. A store takes more than it posts, so

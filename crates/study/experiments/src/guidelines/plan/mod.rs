@@ -200,10 +200,7 @@ impl Draft {
             serving: Serving {
                 cores,
                 qps_per_port: qps,
-                posting: match list {
-                    1 => Posting::Single,
-                    n => Posting::List(n),
-                },
+                posting: Posting::of(list),
                 signaled_every: SIGNALED_EVERY,
             },
             clients: Clients::new(clients, offered),
@@ -367,10 +364,7 @@ fn onesided_clients([threads, machines, outstanding]: [u32; 3], qps: u32) -> One
         machines,
         qps,
         outstanding,
-        posting: match outstanding.min(16) {
-            1 => Posting::Single,
-            n => Posting::List(n),
-        },
+        posting: Posting::of(outstanding.min(16)),
         rd_atomic: RD_ATOMIC,
         timing: Timing::Each,
         seed: 1,

@@ -141,10 +141,7 @@ impl Draft {
         let send = |size, list| Load {
             inline: size > 0,
             signaled_every: SIGNALED_EVERY,
-            posting: match list {
-                1 => Posting::Single,
-                n => Posting::List(n),
-            },
+            posting: Posting::of(list),
             limits: Limits::of_each_qp(127, RD_ATOMIC),
             ..match size {
                 0 => Load::new(Opcode::SendImm, 0),
@@ -221,10 +218,7 @@ impl Draft {
                 let load = Load {
                     inline: op == Opcode::Write && size <= INLINE,
                     signaled_every: SIGNALED_EVERY,
-                    posting: match list {
-                        1 => Posting::Single,
-                        n => Posting::List(n),
-                    },
+                    posting: Posting::of(list),
                     limits: Limits::of_each_qp(32, RD_ATOMIC),
                     ..Load::new(op, size)
                 };
@@ -259,9 +253,6 @@ fn of_load(load: &Load) -> Value {
         "size_bytes": load.size,
         "inline": load.inline,
         "outstanding": load.limits.per_qp.min(load.limits.per_member),
-        "batch": match load.posting {
-            Posting::Single => 1,
-            Posting::List(n) => n,
-        },
+        "batch": load.posting.requests(),
     })
 }
