@@ -140,7 +140,7 @@ fn arrays_of_a_load_are_placed_and_leave_reads_most_of_the_interconnect() {
     assert_eq!(far["params"]["numa_load_memory"], "other");
     let rate = |record| number(record, "/metrics/requests_per_s");
     let ratio = rate(&far) / rate(&near);
-    assert!((0.98..=1.0).contains(&ratio), "{ratio}");
+    assert!((0.98..1.005).contains(&ratio), "{ratio}");
 }
 
 #[test]

@@ -96,14 +96,15 @@ proptest! {
     }
 
     /// ConnectX-4 takes 2.25 to 2.28 µs for 4 KiB and 4.56 to 4.58 for 32 KiB with 256 B to 4 KiB a packet (`ib_send_lat`; D.
-    /// Potter, RWTH Aachen 2018). In the model a packet is written when it has arrived, so that a few large ones are later.
+    /// Potter, RWTH Aachen 2018). In the model a packet is sent when its data have been read, so that a few large ones are
+    /// later, and the headers of 256 B packets take a tenth of the link.
     #[test]
     fn the_size_of_packets_changes_little(op in operation(), packets in 1u64..16) {
         let size = packets * 4096;
         let [small, large] = [256.0, 4096.0].map(|mtu| {
             ping(op, size, false, &[("link.mtu_bytes", mtu)])
         });
-        prop_assert!((0.7..1.07).contains(&(small / large)), "{op} of {size} B: {small} ns with 256 B a packet, {large} ns with 4 KiB");
+        prop_assert!((0.7..1.1).contains(&(small / large)), "{op} of {size} B: {small} ns with 256 B a packet, {large} ns with 4 KiB");
     }
 
     #[test]
