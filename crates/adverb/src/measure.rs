@@ -70,7 +70,7 @@ fn run(
     if let (true, [cell]) = (args.length.run_forever, &cells[..]) {
         return forever(cell, (&mut recorder, &interrupt), sink);
     }
-    let measured = recorder.in_order(&cells, &interrupt, |measured| {
+    let measured = recorder.in_order(&cells, (1, &interrupt), |measured| {
         for (place, spec) in cells.iter().enumerate() {
             let shown = Measuring::point(place, cells.len(), &spec.id);
             let ended = measured()?;
@@ -116,9 +116,12 @@ fn forever(
     mut sink: Sink<Rows>,
 ) -> anyhow::Result<()> {
     let mut all: Vec<Record> = Vec::new();
+    let mut number = 0;
     let ended = loop {
+        number += 1;
         let cell = slice::from_ref(spec);
-        let record = match recorder.in_order(cell, interrupt, |measured| measured())? {
+        let run = (number, interrupt);
+        let record = match recorder.in_order(cell, run, |measured| measured())? {
             Measured::Record(record) => record,
             Measured::Interrupted => break Stopped.into(),
             Measured::NoPeer(reason) => break anyhow!("{}: {reason}", spec.id),

@@ -233,7 +233,8 @@ fn measure(
     let mut progress = Progress::new(legs.iter().flat_map(Leg::expected).collect());
     'legs: for leg in legs {
         for pass in &leg.passes {
-            leg.recorder.in_order(&pass.cells, interrupt, |measured| {
+            let run = (pass.number.unwrap_or(1), interrupt);
+            leg.recorder.in_order(&pass.cells, run, |measured| {
                 for spec in &pass.cells {
                     progress.begin(&spec.id);
                     let record = match measured()? {

@@ -59,6 +59,15 @@ impl Impairment {
     /// Length of a link's queue in packets, as of `tc-netem`.
     pub const DEFAULT_QUEUE: u32 = 1000;
 
+    /// Returns the faults of one of several passes, from 1 on: each of them loses other packets.
+    #[must_use]
+    pub fn in_pass(self, pass: u32) -> Self {
+        Impairment {
+            seed: self.seed.wrapping_add(u64::from(pass) - 1),
+            ..self
+        }
+    }
+
     /// Returns the probabilities with their names on the command line.
     const fn shares(&self) -> [(&'static str, Probability); 4] {
         [

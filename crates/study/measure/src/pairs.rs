@@ -1,8 +1,5 @@
 //! Runs cells of `ping` and `blast` and makes their records: parameters, results and provenance.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-
 use adverb_host::now_rfc3339;
 use adverb_launch::{
     Details, DeviceChoice, DeviceInfo, Event, Interrupt, Log, RoleRun, Run, RunError, Stop,
@@ -24,30 +21,6 @@ pub struct Recorder {
     /// For cells with injected faults, if the two sides otherwise share memory.
     wire: Option<MeasuredDevice>,
     backend: Backend,
-    runs: Runs,
-}
-
-/// Number of runs of each cell on real devices, by its id.
-#[derive(Debug, Default)]
-struct Runs(Mutex<HashMap<String, u64>>);
-
-impl Runs {
-    fn count(&self, id: &str) -> u64 {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = all.entry(id.to_owned()).or_default();
-        *count += 1;
-        *count
-    }
-
-    /// Returns a cell for its next run. Each run loses other packets, the first one those of the seed that was asked for;
-    /// otherwise the interval of the mean would lack the differences that lost packets make.
-    fn next(&self, spec: &CellSpec) -> CellSpec {
-        let mut spec = spec.clone();
-        if let Some(faults) = &mut spec.params.path.impairment {
-            faults.seed = faults.seed.wrapping_add(self.count(&spec.id) - 1);
-        }
-        spec
-    }
 }
 
 /// A measured device.
@@ -124,13 +97,7 @@ impl Recorder {
             usual,
             wire,
             backend,
-            runs: Runs::default(),
         })
-    }
-
-    /// Counts a run of an earlier invocation: the next one of its cell loses other packets.
-    pub(crate) fn count_earlier(&self, record: &Record) {
-        self.runs.count(&record.cell);
     }
 
     /// Returns the device on which a cell with these faults is measured.
@@ -152,8 +119,8 @@ impl Recorder {
         is_same && record.device == measured.device
     }
 
-    /// Runs cells: on a real device one after another, on a model ahead of `body` and on all cores. Each call
-    /// of the function that `body` gets returns the outcome of the next cell.
+    /// Runs cells: on a real device one after another, in the given pass, from 1 on; on a model ahead of `body` and
+    /// on all cores. Each call of the function that `body` gets returns the outcome of the next cell.
     ///
     /// # Errors
     /// Errors of `body`. The function that it gets fails if the processes of a cell cannot be started or
@@ -161,7 +128,7 @@ impl Recorder {
     pub fn in_order<T>(
         &mut self,
         cells: &[CellSpec],
-        interrupt: &Interrupt,
+        (pass, interrupt): (u32, &Interrupt),
         body: impl FnOnce(&mut dyn FnMut() -> anyhow::Result<Measured>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         if let Backend::Model(hardware) = &self.backend {
@@ -179,18 +146,21 @@ impl Recorder {
         let mut cells = cells.iter();
         body(&mut || {
             let spec = cells.next().context("all cells have been run")?;
-            self.measure(spec, interrupt)
+            self.measure((spec, pass), interrupt)
         })
     }
 
     /// Runs a cell on two processes.
-    fn measure(&mut self, spec: &CellSpec, interrupt: &Interrupt) -> anyhow::Result<Measured> {
+    fn measure(
+        &mut self,
+        (spec, pass): (&CellSpec, u32),
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Measured> {
         let started = now_rfc3339();
         let Backend::Hosts(launcher) = &mut self.backend else {
             bail!("{} has no processes", self.usual.device);
         };
-        let of_run = self.runs.next(spec);
-        let run = match launcher.run(&of_run, spec.timeout().into(), interrupt) {
+        let run = match launcher.run(&in_pass(spec, pass), spec.timeout().into(), interrupt) {
             Ok(run) => run,
             Err(RunError::Interrupted) => return Ok(Measured::Interrupted),
             Err(RunError::Unreachable(reason)) => return Ok(Measured::NoPeer(reason)),
@@ -338,6 +308,15 @@ fn asked(spec: &CellSpec) -> Params {
     spec.params(iters, spec.params.warmup)
 }
 
+/// Returns a cell for one of several passes, from 1 on. Each loses other packets; otherwise the interval of the mean would lack
+/// the differences that lost packets make.
+fn in_pass(spec: &CellSpec, pass: u32) -> CellSpec {
+    let mut spec = spec.clone();
+    let path = &mut spec.params.path;
+    path.impairment = path.impairment.map(|faults| faults.in_pass(pass));
+    spec
+}
+
 #[cfg(test)]
 mod tests {
     use adverb_results::Opcode;
@@ -356,10 +335,9 @@ mod tests {
             });
             CellSpec::ping(request)
         };
-        let runs = Runs::default();
         let (one, other) = (lossy(Opcode::Send, 7), lossy(Opcode::Write, 7));
-        let seeds = [&one, &one, &other, &one].map(|cell| {
-            let run = runs.next(cell);
+        let seeds = [(&one, 1), (&one, 2), (&other, 1), (&one, 3)].map(|(cell, pass)| {
+            let run = in_pass(cell, pass);
             assert_eq!(run.id, cell.id);
             run.params.path.impairment.unwrap().seed
         });

@@ -74,12 +74,12 @@ impl Job {
         self.path().longest_wait(self.is_stream())
     }
 
-    /// Returns this job for one of several runs on a model, from 1 on: each of them loses other packets.
+    /// Returns this job for one of several passes, from 1 on: each of them loses other packets.
     #[must_use]
     pub fn in_pass(&self, pass: u32) -> Job {
         let mut job = self.clone();
         if let Some(faults) = &mut job.path_mut().impairment {
-            faults.seed = faults.seed.wrapping_add(u64::from(pass) - 1);
+            *faults = faults.in_pass(pass);
         }
         job
     }

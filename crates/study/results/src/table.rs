@@ -19,20 +19,26 @@ type Row = Vec<(String, String)>;
 /// # Errors
 /// `out` fails.
 pub fn write_csv(records: &[Record], out: impl io::Write) -> io::Result<()> {
-    let parts: [fn(&Record) -> Row; 5] = [identity, params, repetitions, metrics, provenance];
-    let mut columns: Vec<String> = Vec::new();
-    let mut known = HashSet::new();
-    let mut rows: Vec<BTreeMap<String, String>> = vec![BTreeMap::new(); records.len()];
-    let measured = parts[2..]
+    let measured = [repetitions, metrics, provenance];
+    let measured = measured
         .iter()
         .flat_map(|part| records.iter().flat_map(part));
     let measured: HashSet<String> = measured.map(|(name, _)| name).collect();
-    for (number, part) in parts.into_iter().enumerate() {
+    let asked = |record: &Record| -> Row {
+        let renamed = |(name, value)| match measured.contains(&name) {
+            true => (format!("params_{name}"), value),
+            false => (name, value),
+        };
+        params(record).into_iter().map(renamed).collect()
+    };
+    let parts: [&dyn Fn(&Record) -> Row; 5] =
+        [&identity, &asked, &repetitions, &metrics, &provenance];
+    let mut columns: Vec<String> = Vec::new();
+    let mut known = HashSet::new();
+    let mut rows: Vec<BTreeMap<String, String>> = vec![BTreeMap::new(); records.len()];
+    for part in parts {
         for (record, row) in records.iter().zip(&mut rows) {
-            for (mut name, value) in part(record) {
-                if number == 1 && measured.contains(&name) {
-                    name = format!("params_{name}");
-                }
+            for (name, value) in part(record) {
                 if known.insert(name.clone()) {
                     columns.push(name.clone());
                 }

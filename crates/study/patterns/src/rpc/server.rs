@@ -76,8 +76,8 @@ impl Answered {
         }
     }
 
-    /// Returns the results after the last client has ended. Clients may have begun, and ended, a little earlier than this core:
-    /// the rate is that until the last reading while they were served, the CPU time that of the whole measured time.
+    /// Returns the results after the last client has ended. Clients may have begun, and ended, a little earlier than this core.
+    /// So the rate counts until the last reading while they were served, and the CPU time in the whole measured time.
     fn end<S: Station>(mut self, station: &S) -> ServiceTally {
         let now = station.now();
         if now - self.looked > LOOK_WITHIN {
