@@ -1,6 +1,6 @@
 //! Kernel TCP: the state of a connection's two ends, and of listening sockets.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use adverb_sim::Condition;
 use adverb_units::{Span, Time};
@@ -18,16 +18,20 @@ pub(crate) struct End {
     pub(crate) state: EndState,
     /// Bytes that the peer has sent and the program has not read.
     pub(crate) unread: VecDeque<u8>,
-    /// How many of these have arrived.
+    /// How many of these have arrived in order.
     pub(crate) readable: u64,
-    /// Bytes sent that are not acknowledged.
+    /// Pieces sent.
+    pub(crate) sent: u32,
+    /// Index of the piece that follows in order.
+    pub(crate) expects: u32,
+    /// Pieces that have arrived before it: bytes and flag, by index.
+    pub(crate) early: BTreeMap<u32, (u32, Flag)>,
+    /// Bytes sent that are not acknowledged, selectively or not.
     pub(crate) unacknowledged: u64,
     /// Bytes received that are not acknowledged, and the number of pieces that they arrived in.
     pub(crate) owed: (u32, u32),
     /// How much it may send over a long path.
     pub(crate) congestion: Congestion,
-    /// When the last piece before arrives at this end, over a long path: the stream is in order.
-    pub(crate) arrived: Time,
     /// CPU time of interrupts for this end that its reader has not accounted for.
     pub(crate) interrupts: Span,
 }
@@ -55,10 +59,12 @@ impl End {
             state,
             unread: VecDeque::new(),
             readable: 0,
+            sent: 0,
+            expects: 0,
+            early: BTreeMap::new(),
             unacknowledged: 0,
             owed: (0, 0),
             congestion: Congestion::default(),
-            arrived: Time::ZERO,
             interrupts: Span::ZERO,
         }
     }
@@ -153,8 +159,17 @@ pub(crate) enum Flag {
 /// A piece of a stream that the kernel passes to the NIC at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
+    /// Its place in the stream; acknowledgements alone have none.
+    pub(crate) index: u32,
     pub(crate) bytes: u32,
     /// Bytes of the other direction that it acknowledges.
     pub(crate) acknowledges: u32,
     pub(crate) flag: Flag,
+}
+
+impl Piece {
+    /// Returns whether it acknowledges, and nothing else.
+    pub(crate) fn is_acknowledgement(&self) -> bool {
+        self.bytes == 0 && self.flag == Flag::None
+    }
 }

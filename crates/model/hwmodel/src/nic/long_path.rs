@@ -4,6 +4,8 @@
 //! The model sends messages, not packets: the path takes a message's packets together, and returns when the first and
 //! the last of them arrive, and the first one that is lost. Corrupt packets are lost, because the receiver drops them.
 
+use std::collections::VecDeque;
+
 use adverb_sim::{Random, Seed};
 use adverb_units::{Span, Time};
 use adverb_verbs::Impairment;
@@ -44,8 +46,7 @@ pub(crate) struct LongPath {
     byte: Option<ByteTime>,
     /// Probability that a packet does not arrive intact.
     loss: f64,
-    /// When the rate has sent everything before.
-    free: Time,
+    queued: Queue,
     /// When the last packet before arrives: packets keep their order.
     last: Time,
     /// Packets that were lost, or found the queue full.
@@ -69,7 +70,7 @@ impl LongPath {
             random: Seed(how.seed).stream("path", machine.into()),
             byte: how.rate.map(rate),
             loss: 1.0 - (1.0 - how.loss.get()) * (1.0 - how.corrupt.get()),
-            free: Time::ZERO,
+            queued: Queue::default(),
             last: Time::ZERO,
             lost: 0,
         }
@@ -81,18 +82,20 @@ impl LongPath {
         let mut overflow = None;
         if let Some(byte) = self.byte {
             overflow = self.overflow(packets, byte);
-            let begin = first.max(self.free);
+            let begin = first.max(self.queued.free);
+            let (count, end) = match overflow {
+                None => (packets.count, last.max(begin + byte.of(packets.wire))),
+                Some(Overflow { sent, .. }) => {
+                    (sent, begin + byte.of(packets.wire) / packets.count * sent)
+                }
+            };
+            self.queued.push(begin, end, count);
             first = begin + byte.of(packets.head);
-            last = last.max(begin + byte.of(packets.wire));
-            if overflow.is_some() {
-                // What did not fit is not sent.
-                let queue = byte.of(packets.wire) / packets.count * u64::from(self.queue());
-                last = last.min(packets.last + queue).max(first);
-            }
-            self.free = last;
+            last = end.max(first);
         }
         let delay = self.delay();
         self.last = self.last.max(last + delay);
+        let overflow = overflow.map(|overflow| overflow.first);
         let lost = match (self.first_lost(packets.count), overflow) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
@@ -120,19 +123,19 @@ impl LongPath {
         self.how.queue.unwrap_or(Impairment::DEFAULT_QUEUE)
     }
 
-    /// Returns the first packet that finds the queue full: the message's packets arrive faster than they are sent.
-    fn overflow(&self, packets: Packets, byte: ByteTime) -> Option<u64> {
+    /// Returns which packets find the queue full, if any: the message's packets arrive faster than they are sent.
+    fn overflow(&mut self, packets: Packets, byte: ByteTime) -> Option<Overflow> {
         let service = byte.of(packets.wire).as_ns_f64() / packets.count as f64;
-        let waiting = self.free.max(packets.first) - packets.first;
-        let room = f64::from(self.queue()) - waiting.as_ns_f64() / service;
-        let gap = (packets.last - packets.first).as_ns_f64() / packets.count as f64;
-        let growth = (1.0 - gap / service).max(0.0);
-        let index = match room < 1.0 {
+        let room = f64::from(self.queue()) - self.queued.packets(packets.first);
+        let arriving = (packets.last - packets.first).as_ns_f64() / service;
+        let growth = (1.0 - arriving / packets.count as f64).max(0.0);
+        let first = match room < 1.0 {
             true => 0,
             false if growth == 0.0 => return None,
             false => (room / growth).ceil() as u64,
         };
-        (index < packets.count).then_some(index)
+        let sent = ((room.max(0.0) + arriving) as u64).min(packets.count - 1);
+        (first < packets.count).then_some(Overflow { first, sent })
     }
 
     /// Returns the delay of a message: all its packets vary alike.
@@ -170,6 +173,50 @@ impl LongPath {
     /// Returns the time that a packet and its answer take from NIC to NIC over paths like this one.
     pub(crate) fn round_trip(&self) -> Span {
         self.how.delay * 2 + self.network
+    }
+}
+
+/// The packets of a message that do not all fit into the queue.
+struct Overflow {
+    /// Index of the first one that does not.
+    first: u64,
+    /// How many do.
+    sent: u64,
+}
+
+/// The packets that wait for a rate.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Messages, in their order: when the first of its packets begins to be sent, when the last one has been, and how many
+    /// they are.
+    messages: VecDeque<(Time, Time, u64)>,
+    /// The sum of these numbers.
+    packets: u64,
+    /// When the rate has sent everything.
+    free: Time,
+}
+
+impl Queue {
+    fn push(&mut self, begin: Time, end: Time, count: u64) {
+        if count == 0 {
+            return;
+        }
+        self.messages.push_back((begin, end, count));
+        self.packets += count;
+        self.free = end;
+    }
+
+    /// Returns how many packets wait at `now`, a part of the one that is being sent.
+    fn packets(&mut self, now: Time) -> f64 {
+        while let Some(&(begin, end, count)) = self.messages.front() {
+            if end > now {
+                let sent = now.since(begin).as_ns_f64() / (end - begin).as_ns_f64();
+                return self.packets as f64 - sent * count as f64;
+            }
+            self.messages.pop_front();
+            self.packets -= count;
+        }
+        0.0
     }
 }
 
@@ -223,6 +270,24 @@ mod tests {
         assert_eq!(path.cross(packets(0, 1)).last, at(4));
         assert_eq!(path.cross(packets(0, 1)).lost, Some(0));
         assert_eq!(path.cross(packets(20, 10)).lost, Some(4));
+    }
+
+    #[test]
+    fn the_queue_holds_packets_of_any_size() {
+        let mut path = path(|how| {
+            how.rate = "8Gbit/s".parse().ok();
+            how.queue = Some(4);
+        });
+        let small = |us| Packets {
+            head: 10,
+            wire: 10,
+            ..packets(us, 1)
+        };
+        assert_eq!(path.cross(packets(0, 3)).lost, None);
+        assert_eq!(path.cross(small(0)).lost, None);
+        assert_eq!(path.cross(small(0)).lost, Some(0));
+        // One has left.
+        assert_eq!(path.cross(packets(1, 3)).lost, Some(1));
     }
 
     #[test]

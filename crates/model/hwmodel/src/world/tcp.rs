@@ -77,18 +77,19 @@ impl Machine {
 }
 
 impl Fabric {
-    /// Returns whether an end may send `bytes` more: neither unacknowledged nor unread bytes exceed the window.
-    /// A window without bytes has room for any piece.
+    /// Returns whether an end may send `bytes` more: unread bytes do not exceed the receiver's window, and unacknowledged
+    /// ones neither that nor the congestion window. A window without bytes has room for any piece.
     pub(crate) fn has_room(&self, end: u32, bytes: u64) -> bool {
         let this = &self.ends[end as usize];
         let unread = self.ends[peer(end) as usize].unread.len() as u64;
-        let in_flight = this.unacknowledged.max(unread);
         let machine = &self.machines[this.machine];
-        let mut window = u64::from(machine.preset.params.tcp.window_bytes);
-        if machine.path.is_some() {
-            window = window.min(this.congestion.bytes(segment(machine)));
-        }
-        in_flight == 0 || in_flight + bytes <= window
+        let window = u64::from(machine.preset.params.tcp.window_bytes);
+        let congestion = match machine.path {
+            Some(_) => this.congestion.bytes(segment(machine)).min(window),
+            None => window,
+        };
+        let fits = |taken: u64, window: u64| taken == 0 || taken + bytes <= window;
+        fits(unread, window) && fits(this.unacknowledged, congestion)
     }
 
     /// Returns the largest piece that the kernel passes to the NIC: over a long path what it sends in a millisecond, but two
@@ -131,12 +132,14 @@ impl Fabric {
         (bytes, flag): (u32, Flag),
         events: &mut EventQueue,
     ) {
-        let owed = std::mem::take(&mut self.ends[end as usize].owed);
+        let this = &mut self.ends[end as usize];
         let piece = Piece {
+            index: this.sent,
             bytes,
-            acknowledges: owed.0,
+            acknowledges: std::mem::take(&mut this.owed).0,
             flag,
         };
+        this.sent += u32::from(!piece.is_acknowledgement());
         self.frames_leave(end, piece, events);
     }
 
@@ -181,7 +184,7 @@ impl Fabric {
         let Some(path) = &mut self.machines[this.machine].path else {
             return packets.last;
         };
-        if piece.bytes == 0 && piece.flag == Flag::None {
+        if piece.is_acknowledgement() {
             return path.cross_intact(packets, 0).1;
         }
         let round_trip = path.round_trip();
@@ -203,9 +206,7 @@ impl Fabric {
         if resent > 0 || path.lost > intact {
             this.congestion.lost(now, round_trip);
         }
-        let arrived = &mut self.ends[peer(end) as usize].arrived;
-        *arrived = at.max(*arrived);
-        *arrived
+        at
     }
 
     /// The last frame of a piece arrives at the port; the NIC writes it to memory and raises an interrupt.
@@ -227,7 +228,6 @@ impl Fabric {
 
     /// The kernel has processed a piece.
     pub(super) fn tcp_taken(&mut self, end: u32, piece: Piece, events: &mut EventQueue) {
-        self.follow(end, piece.flag, events);
         let this = &mut self.ends[end as usize];
         let acknowledged = u64::from(piece.acknowledges);
         this.unacknowledged = this.unacknowledged.saturating_sub(acknowledged);
@@ -240,17 +240,36 @@ impl Fabric {
             }
             events.signal(this.room);
         }
+        if piece.is_acknowledgement() {
+            // It may end the handshake.
+            return self.follow(end, Flag::None, events);
+        }
+        this.early.insert(piece.index, (piece.bytes, piece.flag));
+        self.put_in_order(end, events);
         if piece.bytes == 0 {
             return;
         }
-        this.readable += u64::from(piece.bytes);
-        events.signal(this.data);
+        let this = &mut self.ends[end as usize];
         this.owed = (this.owed.0 + piece.bytes, this.owed.1 + 1);
         // A window of a few segments must not wait for the second piece.
         let host = &self.machines[this.machine];
         let is_long = host.path.is_some() && u64::from(this.owed.0) >= segment(host);
         if this.owed.1 >= PIECES_OF_ACK || is_long {
             self.kernel_sends(end, Flag::None, events);
+        }
+    }
+
+    /// Passes the pieces that follow in order to the program.
+    fn put_in_order(&mut self, end: u32, events: &mut EventQueue) {
+        loop {
+            let this = &mut self.ends[end as usize];
+            let Some((bytes, flag)) = this.early.remove(&this.expects) else {
+                return;
+            };
+            this.expects += 1;
+            this.readable += u64::from(bytes);
+            events.signal(this.data);
+            self.follow(end, flag, events);
         }
     }
 
