@@ -38,7 +38,7 @@ type OpenFiles = HashMap<File, (SoftXrcd, usize)>;
 pub(crate) struct Context {
     pub(crate) device: &'static Device,
     pub(crate) soft: SoftContext,
-    /// A byte for each asynchronous event (`async_fd`).
+    /// A semaphore that counts the asynchronous events (`async_fd`).
     pub(crate) async_events: OwnedFd,
     pub(crate) cqs: Mutex<Table<ibv_cq>>,
     pub(crate) qps: Mutex<Table<ibv_qp>>,

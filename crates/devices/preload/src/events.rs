@@ -69,7 +69,7 @@ unsafe extern "C-unwind" fn ibv_get_async_event(
     unsafe {
         let context = Context::of(context);
         let fd = context.async_events.as_raw_fd();
-        call::reading("ibv_get_async_event", fd, |_: [u8; 1]| {
+        call::reading("ibv_get_async_event", fd, |_: [u8; 8]| {
             // Events of objects that were destroyed are gone.
             let next = context.soft.async_event()?;
             let Some(taken) = next.and_then(|next| context.counted(next)) else {

@@ -213,11 +213,19 @@ static void walk_fork(void) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+// The queue pair of an id has at most `outstanding` READs and atomics in flight, and serves at most `served` of its peer's.
+static void has_depths(struct rdma_cm_id *id, int outstanding, int served) {
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+    CHECK(ibv_query_qp(id->qp, &attr, IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC, &init) == 0);
+    CHECK(attr.max_rd_atomic == outstanding && attr.max_dest_rd_atomic == served);
+}
+
 // Connects, moves both ids to a channel of their own, and disconnects.
 static void walk_connection(void) {
     struct rdma_cm_id *listener = listening(PORT, 4), *active = routed(own, PORT);
     with_queue_pair(active);
-    struct rdma_conn_param wanted = {.private_data = "hello", .private_data_len = 5, .retry_count = 7, .initiator_depth = 1, .responder_resources = 1};
+    struct rdma_conn_param wanted = {.private_data = "hello", .private_data_len = 5, .retry_count = 7, .initiator_depth = 16, .responder_resources = 16};
     struct rdma_conn_param large = {.private_data = buffer, .private_data_len = 57};
     FAILED(rdma_connect(active, &large), EINVAL);
     CHECK(rdma_connect(active, &wanted) == 0);
@@ -226,7 +234,7 @@ static void walk_connection(void) {
     struct rdma_event_channel *other = rdma_create_event_channel();
     CHECK(other && rdma_migrate_id(passive, other) == 0 && passive->channel == other);
     with_queue_pair(passive);
-    struct rdma_conn_param answer = {.private_data = "welcome", .private_data_len = 7, .rnr_retry_count = 7, .initiator_depth = 1, .responder_resources = 1};
+    struct rdma_conn_param answer = {.private_data = "welcome", .private_data_len = 7, .rnr_retry_count = 7, .initiator_depth = 2, .responder_resources = 3};
     // A program that has its own queue pair moves it before it accepts, with the PSN that the reply will have.
     struct ibv_qp_attr before = {.qp_state = IBV_QPS_RTR}, after = before;
     int mask;
@@ -235,10 +243,14 @@ static void walk_connection(void) {
     CHECK(rdma_init_qp_attr(passive, &after, &mask) == 0 && before.rq_psn == after.rq_psn);
     struct rdma_cm_event *event = next(channel, RDMA_CM_EVENT_ESTABLISHED);
     CHECK(event->id == active && memcmp(event->param.conn.private_data, "welcome", 7) == 0);
+    CHECK(event->param.conn.initiator_depth == 3 && event->param.conn.responder_resources == 2);
     CHECK(rdma_ack_cm_event(event) == 0);
     CHECK(ended(passive, RDMA_CM_EVENT_ESTABLISHED) == 0);
     has_no_event(channel);
     CHECK(state_of(active) == IBV_QPS_RTS && state_of(passive) == IBV_QPS_RTS);
+    // Both sides have the depths of the reply.
+    has_depths(active, 3, 2);
+    has_depths(passive, 2, 3);
     FAILED(rdma_establish(active), EINVAL); // it has a queue pair
     FAILED(rdma_notify(passive, IBV_EVENT_COMM_EST), EISCONN);
     FAILED(rdma_notify(passive, IBV_EVENT_PATH_MIG_ERR), EINVAL);
@@ -266,14 +278,18 @@ static void walk_connection(void) {
 // The program establishes the connections of its own queue pairs.
 static void walk_establish(void) {
     struct rdma_cm_id *listener = listening(PORT, 4), *active = routed(own, PORT);
-    struct rdma_conn_param wanted = {.qp_num = 77, .retry_count = 7};
+    struct rdma_conn_param wanted = {.qp_num = 77, .retry_count = 7, .initiator_depth = 16, .responder_resources = 16};
     CHECK(rdma_connect(active, &wanted) == 0);
     struct rdma_cm_id *passive = requested(listener, "");
-    struct rdma_conn_param answer = {.qp_num = 78, .rnr_retry_count = 7};
+    struct rdma_conn_param answer = {.qp_num = 78, .rnr_retry_count = 7, .initiator_depth = 2, .responder_resources = 3};
     CHECK(rdma_accept(passive, &answer) == 0);
     struct rdma_cm_event *event = next(channel, RDMA_CM_EVENT_CONNECT_RESPONSE);
     CHECK(event->id == active && event->param.conn.qp_num == 78);
     CHECK(rdma_ack_cm_event(event) == 0);
+    struct ibv_qp_attr rtr = {.qp_state = IBV_QPS_RTR}, rts = {.qp_state = IBV_QPS_RTS};
+    int mask;
+    CHECK(rdma_init_qp_attr(active, &rtr, &mask) == 0 && rtr.max_dest_rd_atomic == 2);
+    CHECK(rdma_init_qp_attr(active, &rts, &mask) == 0 && rts.max_rd_atomic == 3);
     // The first message arrived before the RTU.
     CHECK(rdma_notify(passive, IBV_EVENT_COMM_EST) == 0);
     CHECK(ended(passive, RDMA_CM_EVENT_ESTABLISHED) == 0);

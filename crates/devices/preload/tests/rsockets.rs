@@ -18,10 +18,10 @@ const TCP_7427: &str = ".s1061d03";
 const TCP_5201: &str = ".s1061451";
 const RSPRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
 
-/// Walks the interface over the device at `address`; returns what was explained.
-fn walked(path: PathTo, address: &str) -> Option<String> {
+/// Runs a program over the device at `address`; returns what was explained.
+fn walked(program: &str, path: PathTo, address: &str) -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
-    let program = compiled("rsockets.c", folder.path())?;
+    let program = compiled(program, folder.path())?;
     let shared = folder.path().join("shared");
     std::fs::create_dir(&shared).unwrap();
     let output = over_adverb(program, &shared)
@@ -38,7 +38,7 @@ fn walked(path: PathTo, address: &str) -> Option<String> {
 
 #[test]
 fn a_program_walks_rsockets_in_shared_memory() {
-    let Some(explained) = walked(PathTo::SharedMemory, "127.41.0.6") else {
+    let Some(explained) = walked("rsockets.c", PathTo::SharedMemory, "127.41.0.6") else {
         return;
     };
     let lines = [
@@ -52,7 +52,14 @@ fn a_program_walks_rsockets_in_shared_memory() {
 
 #[test]
 fn a_program_walks_rsockets_over_udp() {
-    walked(PathTo::Udp, "127.41.0.7");
+    walked("rsockets.c", PathTo::Udp, "127.41.0.7");
+}
+
+/// Such peers ended the program, or the thread that serves all its connections.
+#[test]
+fn a_peer_that_breaks_the_protocol_ends_its_own_connection() {
+    walked("rsocket_strangers.c", PathTo::SharedMemory, "127.41.0.12");
+    walked("rsocket_strangers.c", PathTo::Udp, "127.41.0.13");
 }
 
 /// Runs rstream or riostream as server and client with the same options.

@@ -14,6 +14,7 @@ use adverb_units::Span;
 use adverb_verbs::{CompletionChannel, CqId, CreateError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, fcntl_getfl};
+use rustix::io::Errno;
 
 use crate::port::{Port, remedy};
 use crate::udp::Udp;
@@ -185,7 +186,8 @@ impl ChannelInner {
     /// Waits for an event, and receives packets while it waits, so that the engine need not wake up for them first.
     ///
     /// # Errors
-    /// The kernel's; `Interrupted` if a signal arrived, which programs use to end a wait.
+    /// The kernel's; `Interrupted` if a signal arrived, which programs use to end a wait, unless all handlers of signals
+    /// have `SA_RESTART`.
     fn wait_at(&self, udp: &Udp, deadline: Instant) -> io::Result<Option<CqId>> {
         let _waiting = udp.wait();
         loop {
@@ -203,7 +205,11 @@ impl ChannelInner {
             let timeout = Timespec::try_from(left).ok();
             let [socket, groups] = udp.arrivals();
             let mut fds = [PollFd::new(&self.fifo, PollFlags::IN), socket, groups];
-            poll(&mut fds, timeout.as_ref())?;
+            match poll(&mut fds, timeout.as_ref()) {
+                // Unlike the `read` that programs expect here, `poll` does not restart by itself.
+                Err(Errno::INTR) if crate::signals::all_handlers_restart() => {}
+                polled => drop(polled?),
+            }
         }
     }
 }
@@ -245,7 +251,7 @@ impl CompletionChannel for SoftChannel {
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(0) => return Ok(None),
                 Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => continue,
+                Err(Errno::INTR) => continue,
                 Err(e) => return Err(e.into()),
             }
             if let Some(event) = self.inner.take()? {

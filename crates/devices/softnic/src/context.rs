@@ -389,8 +389,8 @@ impl SoftContext {
         self.handle.port.release();
     }
 
-    /// Returns a descriptor that is readable while asynchronous events wait: a byte for each, which the reader takes
-    /// before it calls [`Context::async_event`].
+    /// Returns a descriptor that is readable while asynchronous events wait: a semaphore (`eventfd`) from which the reader
+    /// takes 8 bytes for each before it calls [`Context::async_event`].
     ///
     /// # Errors
     /// The process has no descriptors left, or the context has returned one before.

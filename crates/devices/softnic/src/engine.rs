@@ -1,8 +1,9 @@
 //! The engine: one thread per context, which only does work that no other thread does.
 //!
-//! It wakes up when a peer dies (pidfd); when a peer reports a fault, or posts a receive for which a request
-//! waits (FIFO); every millisecond while requests wait for a peer and no thread polls; and when packets arrive
-//! that no thread receives. It runs tasks in the device's network namespace ([`crate::shm::tasks`]). It does
+//! It wakes up when a peer dies (pidfd); every 20 ms while there are peers, because no descriptor reports that one has
+//! called `execve`; when a peer reports a fault, could not raise an event, or posts a receive for which a request waits
+//! (FIFO); every millisecond while requests wait for a peer and no thread polls; and when packets arrive that no thread
+//! receives. It runs tasks in the device's network namespace ([`crate::shm::tasks`]). It does
 //! not compete with a polling thread: if a thread has driven the port since the last tick, the engine sleeps
 //! again and ignores the socket.
 //!
@@ -47,8 +48,8 @@ const PATIENCE: u32 = 8;
 const LONG_TICK: Timespec = ticks(10);
 /// Interval at which it checks armed limits of shared receive queues.
 const LIMIT_TICK: Timespec = ticks(4);
-/// Interval at which it checks the locks of peers, if there is no `pidfd_open`.
-const LOCK_TICK: Timespec = ticks(20);
+/// Interval at which it looks for peers whose end no descriptor reports.
+const PEERS_TICK: Timespec = ticks(20);
 /// Number of ticks without waiting requests after which the engine sleeps until it is woken.
 const IDLE_TICKS: u32 = 16;
 
@@ -89,6 +90,7 @@ impl Engine {
                     stay: None,
                 }
                 .run();
+                driven.mark_left();
             })?;
         // Otherwise peers would not notice if the process ran another program now.
         let id = is_marked.recv().unwrap_or_default();
@@ -272,10 +274,10 @@ impl Loop {
         let udp = self.port.udp.as_ref();
         fds.extend(udp.and_then(Udp::standard_arrivals));
         let watching = self.port.wake.watching.load(Ordering::Relaxed);
-        let has_locks = (peers.iter()).any(|peer| matches!(peer.watch, PeerWatch::Lock(_)));
+        let has_peers = peers.iter().any(|peer| peer.is_other_process);
         let limit = limit
             .into_iter()
-            .chain(has_locks.then_some(LOCK_TICK))
+            .chain(has_peers.then_some(PEERS_TICK))
             .min();
         let tick = watching.then_some(TICK).or(limit);
         let timeout = match (watch, udp) {
@@ -295,7 +297,7 @@ impl Loop {
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let ended =
-            (peers.iter().zip(&fds[1..])).filter(|(peer, fd)| is_ready(fd) || peer.has_unlocked());
+            (peers.iter().zip(&fds[1..])).filter(|(peer, fd)| is_ready(fd) || peer.is_gone());
         Woken {
             by_fifo: is_ready(&fds[0]),
             ended: ended.map(|(peer, _)| peer).collect(),

@@ -51,6 +51,7 @@ mod settings;
 mod sge_check;
 #[doc(hidden)]
 pub mod shm;
+mod signals;
 mod srq;
 mod udp;
 mod windows;

@@ -1,6 +1,5 @@
 //! Memory that the program already has: whether it may be registered.
 
-use std::fs::read_to_string;
 use std::io;
 use std::ops::Range;
 use std::ptr::null_mut;
@@ -8,6 +7,8 @@ use std::ptr::null_mut;
 use adverb_verbs::AccessFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
+
+use crate::pages::maps::{self, Mapped};
 
 /// Checks that this process has `range`, and may read it, and write it if `access` has LOCAL_WRITE. Fails with
 /// `EFAULT` otherwise, as `ibv_reg_mr` does.
@@ -38,9 +39,8 @@ pub(crate) fn fault_in(range: &Range<u64>, access: AccessFlags) -> io::Result<()
         Ok(()) => Ok(()),
         Err(_) if is_known() => Err(fault),
         Err(_) => {
-            let maps = read_to_string("/proc/self/maps")?;
             let needed = if writes { "rw" } else { "r" };
-            covers(&maps, range, needed).then_some(()).ok_or(fault)
+            is_mapped(range, needed)?.then_some(()).ok_or(fault)
         }
     }
 }
@@ -52,26 +52,20 @@ pub(crate) fn page_size() -> u64 {
     u64::try_from(size).unwrap_or(4096)
 }
 
-/// Whether the mappings listed in `maps` (`/proc/self/maps`) that have the permissions `needed` contain all of `range`.
-fn covers(maps: &str, range: &Range<u64>, needed: &str) -> bool {
+/// Whether mappings of this process that have the permissions `needed` contain all of `range`.
+fn is_mapped(range: &Range<u64>, needed: &str) -> io::Result<bool> {
     let mut next = range.start;
-    for line in maps.lines() {
-        let Some((from, to, permissions)) = parse(line) else {
-            continue;
-        };
-        if (from..to).contains(&next) && permissions.starts_with(needed) {
-            next = to;
-        }
-    }
-    next >= range.end
+    maps::visit(|mapped| next = end_of_mapped(next, mapped, needed))?;
+    Ok(next >= range.end)
 }
 
-/// Returns start, end and permissions of a mapping.
-fn parse(line: &str) -> Option<(u64, u64, &str)> {
-    let (range, rest) = line.split_once(' ')?;
-    let (from, to) = range.split_once('-')?;
-    let number = |digits| u64::from_str_radix(digits, 16).ok();
-    Some((number(from)?, number(to)?, rest))
+/// Returns the end of `mapped`, if it contains the address `next` and has the permissions `needed`; otherwise `next`.
+fn end_of_mapped(next: u64, mapped: &Mapped<'_>, needed: &str) -> u64 {
+    let contains = (mapped.start..mapped.end).contains(&next);
+    match contains && mapped.permissions.starts_with(needed.as_bytes()) {
+        true => mapped.end,
+        false => next,
+    }
 }
 
 #[cfg(test)]
@@ -99,21 +93,23 @@ mod tests {
             (0x6000..0x7000, "rw", true),
             (0x6000..0x7001, "rw", false),
         ] {
-            let found = covers(MAPS, &range, needed);
-            assert_eq!(found, expected, "{range:x?} {needed}");
+            let mapped = (MAPS.lines()).map(|line| Mapped::parse(line.as_bytes()).unwrap());
+            let end = mapped.fold(range.start, |next, mapped| {
+                end_of_mapped(next, &mapped, needed)
+            });
+            assert_eq!(end >= range.end, expected, "{range:x?} {needed}");
         }
     }
 
     #[test]
     fn the_listed_mappings_agree_with_what_the_kernel_faults_in() {
-        let maps = read_to_string("/proc/self/maps").unwrap();
         let local = 0u64;
         let at = (&raw const local).addr() as u64;
         for (range, access) in [
             (at..at + 8, AccessFlags::LOCAL_WRITE),
             (1..9, AccessFlags::empty()),
         ] {
-            let listed = covers(&maps, &range, "r");
+            let listed = is_mapped(&range, "r").unwrap();
             assert_eq!(fault_in(&range, access).is_ok(), listed, "{range:x?}");
         }
     }

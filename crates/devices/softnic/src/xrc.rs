@@ -52,6 +52,10 @@ impl ReceiveCompletions for CqInner {
     fn raise_anyway(&self, index: u32) {
         self.raise_anyway(index);
     }
+
+    fn raise_owed(&self) {
+        self.raise_owed();
+    }
 }
 
 impl SoftXrcd {

@@ -8,6 +8,7 @@
 
 mod common;
 
+use std::os::unix::process::CommandExt as _;
 use std::time::{Duration, Instant};
 
 use adverb_softnic::{SoftDevice, SoftQp};
@@ -19,8 +20,8 @@ use adverb_verbs::{
 };
 use common::victim::{Killing, Victim, hear, kill_all_along, mark, stay_on_this_cpu, tell};
 use common::{
-    Address, End, Random, connect, connect_with, device_dir, device_files, is_gone, isolated,
-    isolated_with, not_run, wait_until,
+    Address, End, Random, child, connect, connect_with, device_dir, device_files, is_gone,
+    isolated, isolated_with, not_run, wait_until,
 };
 
 /// What the victim is in the middle of when it is killed.
@@ -129,6 +130,8 @@ fn play(role: &str) {
         "blast" => blasting_victim(),
         "alone" => lonely_victim(),
         "leaves" => leaving_peer(),
+        "executes" => executing_peer(),
+        "executed" => executed_peer(),
         name => stepped_victim(VictimCall::named(name).expect("a role")),
     }
 }
@@ -878,6 +881,79 @@ fn a_peer_that_exits_fails_only_queue_pairs_with_outstanding_requests() {
     };
     isolated_with(
         "a_peer_that_exits_fails_only_queue_pairs_with_outstanding_requests",
+        play,
+        body,
+    );
+}
+
+/// Connects two queue pairs and runs another program, which has no time to close the device.
+fn executing_peer() {
+    let end = End::new(Bytes::kib(64));
+    let qps = [end.qp(), end.qp()];
+    for qp in &qps {
+        tell(&end.address(qp).to_line());
+        connect(&end, qp, Address::from_line(&hear()).qpn);
+    }
+    tell("ready");
+    hear();
+    panic!("{}", child("executed").exec());
+}
+
+/// The other program, which opens the device again.
+fn executed_peer() {
+    let end = End::new(Bytes::kib(64));
+    let qp = end.qp();
+    tell(&end.address(&qp).to_line());
+    connect(&end, &qp, Address::from_line(&hear()).qpn);
+    tell("ready");
+    hear();
+}
+
+/// A process that ran another program kept its number, so its peers' requests went on to complete with success, or waited
+/// for ever for a receive, and they did not find the device that the program opened in the same slot.
+#[test]
+fn a_peer_that_executes_another_program_is_noticed() {
+    let body = || {
+        let end = End::new(Bytes::kib(64));
+        let mut peer = Victim::start("executes");
+        let meet = |peer: &mut Victim| {
+            let remote = Address::from_line(&peer.hear());
+            let qp = end.qp();
+            peer.tell(&end.address(&qp).to_line());
+            (qp, remote)
+        };
+        let [waits, writes] = [(); 2].map(|()| meet(&mut peer));
+        assert_eq!(peer.hear(), "ready");
+        for (qp, remote) in [&waits, &writes] {
+            connect(&end, qp, remote.qpn);
+        }
+        let sge = [end.mr.sge(0, 8).unwrap()];
+        let write = |(qp, remote): &(SoftQp, Address)| {
+            let operation = Operation::RdmaWrite(remote.memory.at(0));
+            let request = SendRequest::new(WrId(1), operation, &sge);
+            qp.post_send(&[request.with_flags(SendFlags::SIGNALED)])
+                .unwrap();
+            let wc = end.poll_one("a WRITE");
+            assert_eq!(wc.wr_id, WrId(1));
+            wc.status
+        };
+        assert_eq!(write(&writes), WcStatus::Success);
+        waits
+            .0
+            .post_send(&[SendRequest::new(WrId(2), Operation::Send, &sge)])
+            .unwrap();
+        peer.tell("go");
+        let wc = end.poll_one("the SEND without a receive");
+        assert_eq!((wc.wr_id, wc.status), (WrId(2), WcStatus::RetryExcErr));
+        assert!(wait_until(|| write(&writes) == WcStatus::RetryExcErr));
+        let again = meet(&mut peer);
+        assert_eq!(peer.hear(), "ready");
+        assert_eq!(again.1.slot(), writes.1.slot());
+        connect(&end, &again.0, again.1.qpn);
+        assert_eq!(write(&again), WcStatus::Success);
+    };
+    isolated_with(
+        "a_peer_that_executes_another_program_is_noticed",
         play,
         body,
     );

@@ -312,6 +312,35 @@ fn a_producer_that_dies_with_the_event_in_its_hands_leaves_no_sleeper() {
     });
 }
 
+#[test]
+fn a_producer_that_cannot_raise_the_event_leaves_it_to_the_engine() {
+    check(|| {
+        let queue = Arc::new(Queue::default());
+        let woken = Arc::new(AtomicBool::new(false));
+        let (producer, wake) = (queue.clone(), woken.clone());
+        let producer = thread::spawn(move || {
+            producer.published[0].store(1, Ordering::Release);
+            if producer.armed.must_raise(Urgency::Usual) {
+                producer.armed.owe();
+            }
+            wake.store(true, Ordering::Release);
+        });
+        let engine = queue.clone();
+        let engine = thread::spawn(move || {
+            while !woken.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+            // `CqInner::raise_owed`
+            if engine.armed.take_owed() {
+                engine.fifo.write();
+            }
+        });
+        queue.consume(1);
+        producer.join().unwrap();
+        engine.join().unwrap();
+    });
+}
+
 const RECEIVING: u64 = 3;
 const TAKEN_BACK: u64 = 0;
 

@@ -15,9 +15,9 @@ use adverb_softnic::{SoftDevice, SoftQp};
 use adverb_units::Bytes;
 use adverb_verbs::{
     AddressVector, Comparison, CompletionQueue, Context, CreateError, Device, GidType, Imm,
-    LinkLayer, MemoryRegion, OpenError, Operation, PathMtu, PortNum, Psn, QpAttr, QpCaps, QpState,
-    QpType, Qpn, QueuePair, RecvRequest, RemoteAddress, Rkey, RnrTimer, SendFlags, SendRequest,
-    WcStatus, WrId,
+    LinkLayer, MemoryRegion, NotifyOn, OpenError, Operation, PathMtu, PortNum, Psn, QpAttr, QpCaps,
+    QpState, QpType, Qpn, QueuePair, RecvRequest, RemoteAddress, Rkey, RnrTimer, SendFlags,
+    SendRequest, WcStatus, WrId,
 };
 use adverb_wire::frame::{Addresses, Flow};
 use adverb_wire::ipv4::Unseen;
@@ -937,17 +937,51 @@ fn a_side_that_posts_and_never_polls_serves_its_peer() {
     });
 }
 
+/// Installs a handler that does nothing, with these flags.
+fn handle(signal: libc::c_int, flags: libc::c_int) {
+    extern "C" fn nothing(_: libc::c_int) {}
+    let handler: extern "C" fn(libc::c_int) = nothing;
+    // SAFETY: all zeros is a valid action; the handler does nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        (action.sa_sigaction, action.sa_flags) = (handler as usize, flags);
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+    }
+}
+
+const RESTARTS: &str = "a_signal_whose_handler_restarts_calls_does_not_end_a_wait";
+
+/// `poll` ended, although the program had asked for restarts, as a read of libibverbs' channel does.
+#[test]
+fn a_signal_whose_handler_restarts_calls_does_not_end_a_wait() {
+    // The other test's handler would be one of the process's, too.
+    isolated(RESTARTS, || {
+        handle(libc::SIGUSR1, libc::SA_RESTART);
+        let pair = Pair::new(202, USUAL);
+        let events = pair.a.channel.open_events().unwrap();
+        // SAFETY: it only returns the name of this thread.
+        let waiter = unsafe { libc::pthread_self() };
+        pair.a.cq.req_notify(NotifyOn::Any).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    // SAFETY: the thread waits for this one before it ends.
+                    unsafe { libc::pthread_kill(waiter, libc::SIGUSR1) };
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                let at = pair.b.mr.remote(0);
+                pair.post(1, Operation::RdmaWrite(at), 8);
+            });
+            let event = pair.a.channel.read_event(events.as_fd()).unwrap();
+            assert_eq!(event, pair.a.cq.id());
+        });
+    });
+}
+
 /// Programs end a wait with an alarm, as they end a read of libibverbs' channel.
 #[test]
 fn a_signal_ends_a_blocking_wait_for_events() {
-    extern "C" fn nothing(_: libc::c_int) {}
-    let handler: extern "C" fn(libc::c_int) = nothing;
-    // SAFETY: all zeros is a valid action; the handler does nothing, and no other test uses the signal.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = handler as usize;
-        libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut());
-    }
+    handle(libc::SIGUSR2, 0); // no other test uses the signal
     let pair = Pair::new(201, USUAL);
     let events = pair.a.channel.open_events().unwrap();
     // SAFETY: it only returns the name of this thread.

@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 use adverb_softnic::SoftQp;
 use adverb_units::Bytes;
 use adverb_verbs::{
-    Context, MemoryRegion, ModifyQpError, Operation, PathMtu, PortNum, QpAttr, QpState, Qpn,
-    QueuePair, RemoteAddress, SendFlags, SendRequest, WcStatus, WorkCompletion, WrId,
+    Context, MemoryRegion, ModifyQpError, Operation, PathMtu, PortNum, QpAttr, QpCaps, QpInit,
+    QpState, QpType, Qpn, QueuePair, RemoteAddress, SendFlags, SendRequest, WcStatus,
+    WorkCompletion, WrId,
 };
 use common::network::{FIRST_PSN, How, Network, connect_to, gid_of};
 use common::peer::{self, Peer};
 use common::{
-    End, NOBODY, Random, isolated_with, not_run, to_init, wait_at_most, wait_until,
-    with_another_user,
+    End, NOBODY, Random, connect_uc, isolated, isolated_with, not_run, to_init, wait_at_most,
+    wait_until, with_another_user,
 };
 
 const MEMORY: Bytes = Bytes::mib(1);
@@ -315,6 +316,50 @@ fn a_socket_that_takes_no_more_for_a_while_loses_nothing() {
             assert!(side.read((i * each, each as u32)) == bytes, "{i}");
         }
         end_of(side, peer, &network);
+    });
+}
+
+const FAIR: &str = "queue_pairs_share_a_socket_that_takes_no_more_for_a_while";
+
+/// The queue pair that had found the socket full was always the next to send.
+#[test]
+fn queue_pairs_share_a_socket_that_takes_no_more_for_a_while() {
+    isolated(FAIR, || {
+        let Some(network) = wire("fair") else {
+            return;
+        };
+        if let Err(why) = network.slow_down("100mbit") {
+            return not_run(&format!("{FAIR}: {why}"));
+        }
+        const QPS: usize = 3;
+        const EACH: usize = 32;
+        let (here, there) = (network.end(0, MEMORY), network.end(1, MEMORY));
+        let qps = [(); QPS].map(|()| {
+            let init = QpInit::new(QpType::Uc, &here.cq, QpCaps::default());
+            let qp = here.context.create_qp(&here.pd, &init).unwrap();
+            let to = (network.address(1), there.qp().qpn());
+            connect_uc(&qp, to, FIRST_PSN, PathMtu::B1024);
+            qp
+        });
+        let sges = [here.mr.sge(0, 256 << 10).unwrap()];
+        let request = SendRequest::new(WrId(1), Operation::RdmaWrite(there.mr.remote(0)), &sges);
+        let request = request.with_flags(SendFlags::SIGNALED);
+        for _ in 0..EACH {
+            qps.iter().for_each(|qp| qp.post_send(&[request]).unwrap());
+        }
+        let mut ended = Vec::new();
+        assert!(wait_until(|| {
+            ended.extend(here.poll());
+            ended.len() == EACH * QPS
+        }));
+        // When one has sent all of its messages, the others have sent most of theirs.
+        let sent = |before: usize, qp: &SoftQp| {
+            let ended = ended[..before].iter();
+            ended.filter(|wc| wc.qp_num == qp.qpn()).count()
+        };
+        let first = (1..=ended.len()).find(|n| qps.iter().any(|qp| sent(*n, qp) == EACH));
+        let each = qps.each_ref().map(|qp| sent(first.unwrap(), qp));
+        assert!(each.iter().all(|n| *n >= EACH * 3 / 4), "{each:?}");
     });
 }
 

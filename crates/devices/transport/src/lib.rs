@@ -49,7 +49,7 @@ pub use request::{
 };
 pub use segment::MAX_MESSAGE;
 pub use uc::{UcConfig, UcQp};
-pub use ud::{Datagram, UdConfig, UdDestination, UdQp};
+pub use ud::{Datagram, UdConfig, UdDestination, UdQp, sent_qkey};
 
 /// Size of the driver's buffer for a packet: the longest packet with its ICRC.
 pub const PACKET_SPACE: usize = adverb_wire::packet::MAX_PACKET + adverb_wire::icrc::LEN;

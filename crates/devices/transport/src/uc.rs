@@ -261,6 +261,11 @@ impl UcQp {
         self.sends.front().is_some()
     }
 
+    /// Whether the send queue is in SQD and not drained: the request that had begun is not completely sent (`sq_draining`).
+    pub fn is_draining(&self) -> bool {
+        self.is_drained && self.sent > 0
+    }
+
     /// Whether [`UcQp::poll_completion`] would return a completion.
     #[inline]
     pub fn has_completions(&self) -> bool {

@@ -17,8 +17,16 @@ use crate::segment::mtu_bytes;
 use crate::sends::{Outgoing, Sends};
 use crate::shared::Shared;
 
-/// A Q_Key with this bit set means the sender's own (IBTA vol. 1, 3.5.3).
-const CONTROLLED: u32 = 1 << 31;
+/// Returns the Q_Key of a datagram: the one that its request names, or the queue pair's own if the highest bit is set (IBTA
+/// vol. 1, 3.5.3).
+#[inline]
+pub const fn sent_qkey(named: u32, own: u32) -> u32 {
+    const CONTROLLED: u32 = 1 << 31;
+    match named & CONTROLLED {
+        0 => named,
+        _ => own,
+    }
+}
 
 /// Parameters of a UD queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,12 +265,8 @@ impl<A: Copy> UdQp<A> {
     ) -> Option<(usize, A)> {
         let Addressed { work: request, to } = self.sends.front()?;
         let address = to.address;
-        let qkey = match to.qkey & CONTROLLED {
-            0 => to.qkey,
-            _ => self.qkey,
-        };
         let deth = Deth {
-            qkey,
+            qkey: sent_qkey(to.qkey, self.qkey),
             src_qp: self.shared.qpn,
         };
         let (opcode, extension) = match request.work {

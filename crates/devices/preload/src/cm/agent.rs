@@ -75,6 +75,18 @@ pub(super) struct AgentState {
 type Deliver = fn(&'static Agent, &mut AgentState, Time);
 
 impl AgentState {
+    pub(super) fn new() -> Self {
+        AgentState {
+            lingering: HashMap::new(),
+            held: Vec::new(),
+            manager: Manager::new(CmParams::default(), random()),
+            conns: HashMap::new(),
+            listeners: HashMap::new(),
+            ending: Vec::new(),
+            peers: HashMap::new(),
+        }
+    }
+
     /// Passes a message to the manager, or holds it.
     fn take(&mut self, now: Time, mad: ReceivedMad) {
         let service = mad.requested_service().map(ServiceId);
@@ -118,15 +130,7 @@ impl Agent {
             gsi,
             process: std::process::id(),
             began: Instant::now(),
-            state: Mutex::new(AgentState {
-                lingering: HashMap::new(),
-                held: Vec::new(),
-                manager: Manager::new(CmParams::default(), random()),
-                conns: HashMap::new(),
-                listeners: HashMap::new(),
-                ending: Vec::new(),
-                peers: HashMap::new(),
-            }),
+            state: Mutex::new(AgentState::new()),
         }));
         std::thread::Builder::new()
             .name("adverb-cm".into())

@@ -79,7 +79,12 @@ impl Event {
         Arc::ptr_eq(&self.id, id) || self.listener.as_ref().is_some_and(|l| Arc::ptr_eq(l, id))
     }
 
-    /// Makes C's event.
+    /// Acknowledges an event that was taken and that the program does not get.
+    pub(super) fn discard(self) {
+        awaited(&self.id, &self.listener).event_acknowledged();
+    }
+
+    /// Makes C's event of one that was taken.
     pub(super) fn hand_out(self) -> *mut rdma_cm_event {
         let Event {
             kind,
@@ -123,7 +128,6 @@ impl Event {
             status,
             param,
         };
-        awaited(&id, &listener).event_taken();
         let own = Taken {
             id,
             listener,
@@ -227,8 +231,14 @@ impl Channel {
     }
 
     /// Takes the oldest event. Another thread may have removed it since the counter was read.
+    ///
+    /// The event is counted while the queue is locked: a thread that destroys its id either removes it or finds it counted, and
+    /// waits until the program acknowledges it.
     pub(super) fn take(&self) -> Option<Event> {
-        lock(&self.events).pop_front()
+        let mut events = lock(&self.events);
+        let event = events.pop_front()?;
+        awaited(&event.id, &event.listener).event_taken();
+        Some(event)
     }
 
     /// Removes the events of an id, and returns them.
@@ -273,4 +283,38 @@ pub(super) fn create_channel() -> Result<*mut rdma_event_channel, Refusal> {
 pub(super) unsafe fn destroy_channel(channel: *mut rdma_event_channel) {
     // SAFETY: the caller's.
     unsafe { ChannelObject::destroy(channel) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use adverb_abi::IBV_QPT_RC;
+    use adverb_wire::cm::PortSpace;
+
+    use super::super::id::{self, Origin, Phase};
+    use super::*;
+
+    /// The id was freed if another thread destroyed it in between.
+    #[test]
+    fn an_id_outlives_an_event_that_was_taken_and_not_handed_out() {
+        let channel = Channel::new().unwrap();
+        let id = id::create(Origin {
+            c_channel: std::ptr::null_mut(),
+            channel: channel.clone(),
+            context: std::ptr::null_mut(),
+            space: PortSpace::Tcp,
+            qp_type: IBV_QPT_RC,
+            phase: Phase::New,
+        });
+        id.report(Kind::AddrResolved, 0);
+        let event = channel.take().unwrap();
+        let destroyer = thread::spawn(move || id::destroy(&id));
+        thread::sleep(Duration::from_millis(50));
+        assert!(!destroyer.is_finished());
+        // SAFETY: the event is acknowledged once.
+        unsafe { acknowledge(event.hand_out()) };
+        destroyer.join().unwrap();
+    }
 }

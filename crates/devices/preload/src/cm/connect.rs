@@ -206,9 +206,6 @@ unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_para
             state.qpn = Some(wanted.qpn);
             state.peer.responder_resources = wanted.responder_resources;
             state.peer.initiator_depth = wanted.initiator_depth;
-            if !param.is_null() {
-                state.peer.rnr_retry_count = peer.rnr_retry_count;
-            }
         }
         // SAFETY: the id is alive.
         if !unsafe { (*id).qp }.is_null() {

@@ -45,23 +45,12 @@ fn event(agent: &'static Agent, state: &mut AgentState, now: Time, event: CmEven
         CmEvent::Established { .. } => {
             simple(state, conn, (Phase::Connected, Kind::Established, 0));
         }
-        CmEvent::Unreachable { .. } => {
-            let status = -libc::ETIMEDOUT;
-            simple(
-                state,
-                conn,
-                (Phase::Disconnected, Kind::Unreachable, status),
-            );
-            state.conns.remove(&conn);
-        }
+        CmEvent::Unreachable { .. } => last(state, conn, (Kind::Unreachable, -libc::ETIMEDOUT)),
         CmEvent::Disconnected { .. } => {
             state.peers.remove(&conn);
             state.ending.push((conn, Instant::now() + LAST_COMPLETIONS));
         }
-        CmEvent::TimewaitExit { .. } => {
-            simple(state, conn, (Phase::Disconnected, Kind::TimewaitExit, 0));
-            state.conns.remove(&conn);
-        }
+        CmEvent::TimewaitExit { .. } => last(state, conn, (Kind::TimewaitExit, 0)),
         CmEvent::Rejected {
             reason,
             private_data,
@@ -105,6 +94,13 @@ fn simple(state: &AgentState, conn: ConnId, (phase, kind, status): (Phase, Kind,
     {
         shared.push(Event::new(kind, status, shared));
     }
+}
+
+/// Delivers the last event of a connection.
+fn last(state: &mut AgentState, conn: ConnId, (kind, status): (Kind, c_int)) {
+    simple(state, conn, (Phase::Disconnected, kind, status));
+    state.conns.remove(&conn);
+    state.peers.remove(&conn);
 }
 
 /// Whether the program expects events of an id.
@@ -280,6 +276,10 @@ fn replied(agent: &Agent, state: &mut AgentState, conn: ConnId, rep: &Rep) {
         own.peer.qpn = rep.qpn.get();
         own.peer.starting_psn = rep.starting_psn.get();
         own.peer.rnr_retry_count = rep.rnr_retry_count;
+        // The reply has what the peer agreed to, possibly less than was requested. A peer with another device may allow or
+        // want more than this one can do.
+        own.peer.responder_resources = rep.initiator_depth.min(agent.max_rd_atom);
+        own.peer.initiator_depth = rep.responder_resources.min(agent.max_rd_atom);
     }
     if let Some(peer) = state.manager.peer(conn)
         && let Some(process) = agent.gsi.process_at(peer)
@@ -334,4 +334,19 @@ fn sidr_replied(state: &mut AgentState, conn: ConnId, rep: &SidrRep) {
         });
     }
     shared.push(event);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The process of a peer that did not complete the handshake was watched indefinitely.
+    #[test]
+    fn a_connection_that_has_ended_is_not_watched() {
+        let (mut state, conn) = (AgentState::new(), ConnId(1));
+        let peer = SocketAddr::from(([127, 0, 0, 1], 4791));
+        state.peers.insert(conn, (peer, 7));
+        last(&mut state, conn, (Kind::Unreachable, -libc::ETIMEDOUT));
+        assert!(state.peers.is_empty());
+    }
 }

@@ -147,14 +147,16 @@ unsafe extern "C-unwind" fn rdma_get_request(
                 return Ok(false);
             };
             if event.kind != Kind::ConnectRequest {
-                return Err(Refusal::invalid(format!(
-                    "{:?} is not a request",
-                    event.kind
-                )));
+                let refusal = Refusal::invalid(format!("{:?} is not a request", event.kind));
+                event.discard();
+                return Err(refusal);
             }
             let shared = event.id.clone();
             // Later events come to the id's own channel.
-            create::migrate(&shared, std::ptr::null_mut())?;
+            if let Err(refusal) = create::migrate(&shared, std::ptr::null_mut()) {
+                event.discard();
+                return Err(refusal);
+            }
             let taken = event.hand_out();
             (*shared.c()).event = taken;
             let template = {

@@ -60,6 +60,7 @@ impl Qp {
             qp_state: state,
             cur_qp_state: state,
             path_mig_state: IBV_MIG_MIGRATED,
+            sq_draining: self.soft.is_draining().into(),
             cap: c_caps(&self.soft.caps()),
             ..*lock(&self.attr)
         }

@@ -116,16 +116,8 @@ extern "C" fn riounmap(socket: c_int, buf: *mut c_void, len: size_t) -> c_int {
 
 /// Returns the buffer of the peer that is mapped to an offset, from there on.
 fn find(state: &State, offset: u64) -> Option<Target> {
-    let stream = state.stream.as_ref()?;
-    let found = stream.mapped().find(|map| {
-        offset.wrapping_sub(map.offset) < u64::from(map.target.length) && map.target.length != 0
-    })?;
-    let at = (offset - found.offset) as u32;
-    Some(Target {
-        addr: found.target.addr + u64::from(at),
-        length: found.target.length - at,
-        ..found.target
-    })
+    let mut mapped = state.stream.as_ref()?.mapped();
+    mapped.find_map(|map| map.from(offset))
 }
 
 #[unsafe(no_mangle)]

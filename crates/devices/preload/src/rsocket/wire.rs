@@ -121,6 +121,13 @@ impl Target {
         }
     }
 
+    /// Skips the first `bytes` bytes; there are at least this many. The peer chose the address, so adding to it may wrap: its
+    /// device then refuses what is written there.
+    pub(super) const fn skip(&mut self, bytes: u32) {
+        self.addr = self.addr.wrapping_add(bytes as u64);
+        self.length -= bytes;
+    }
+
     const fn network_order() -> ByteOrder {
         match cfg!(target_endian = "big") {
             true => ByteOrder::Native,
@@ -156,6 +163,17 @@ impl Iomap {
             offset: u64::from_ne_bytes(offset.try_into().expect("8 bytes")),
             target: Target::from_bytes(target.try_into().expect("16 bytes")),
         }
+    }
+
+    /// Returns the buffer from an offset on; `None` if that is not in it. The peer chose the numbers, so the offset of the
+    /// buffer's end may wrap.
+    pub(super) fn from(self, offset: u64) -> Option<Target> {
+        let skipped = u32::try_from(offset.wrapping_sub(self.offset)).ok()?;
+        let mut target = self.target;
+        (skipped < target.length).then(|| {
+            target.skip(skipped);
+            target
+        })
     }
 }
 
@@ -194,7 +212,9 @@ impl ConnData {
         bytes
     }
 
-    /// Reads the private data of a peer; `None` if it does not speak this version of the protocol.
+    /// Reads the private data of a peer; `None` if it does not speak this version of the protocol, or if its target list has
+    /// no entries: the next entry to write is calculated modulo their number. The other fields need no check: the peer's
+    /// device checks addresses and keys, and the numbers only limit what is sent.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..Self::SIZE)?;
         if bytes[0] != VERSION {
@@ -205,6 +225,10 @@ impl ConnData {
             let target = Target::from_bytes(raw);
             Target::from_bytes(target.to_bytes(Target::network_order()))
         };
+        let targets = target(8);
+        if targets.length == 0 {
+            return None;
+        }
         let is_big = bytes[1] & BIG_ENDIAN != 0;
         Some(ConnData {
             order: match is_big == cfg!(target_endian = "big") {
@@ -212,7 +236,7 @@ impl ConnData {
                 false => ByteOrder::Swapped,
             },
             credits: u16::from_be_bytes([bytes[2], bytes[3]]),
-            targets: target(8),
+            targets,
             iomaps: match bytes[1] & HAS_IOMAPS {
                 0 => 0,
                 _ => unscale(bytes[7]),
@@ -291,6 +315,8 @@ mod tests {
         assert_eq!(ConnData::parse(&bytes), Some(data));
         assert_eq!(ConnData::parse(&bytes[1..]), None);
         assert_eq!(ConnData::parse(&bytes[..39]), None);
+        let without_targets = [&bytes[..20], &[0; 4], &bytes[24..]].concat();
+        assert_eq!(ConnData::parse(&without_targets), None);
         let of_other_order = [&[1, bytes[1] ^ BIG_ENDIAN][..], &bytes[2..]].concat();
         let parsed = ConnData::parse(&of_other_order).unwrap();
         assert_eq!(parsed.order, ByteOrder::Swapped);
@@ -308,6 +334,29 @@ mod tests {
         let swapped = Iomap::from_bytes(iomap.to_bytes(ByteOrder::Swapped));
         assert_eq!(swapped.offset, 11 << 56);
         assert_eq!(swapped.target.length, 10 << 24);
+    }
+
+    /// Calculating the place overflowed.
+    #[test]
+    fn a_mapped_buffer_may_end_behind_the_largest_offset() {
+        let iomap = Iomap {
+            offset: u64::MAX - 1,
+            target: Target {
+                addr: u64::MAX - 2,
+                key: 9,
+                length: 10,
+            },
+        };
+        assert_eq!(iomap.from(u64::MAX - 2), None);
+        assert_eq!(iomap.from(u64::MAX - 1), Some(iomap.target));
+        let at_3 = Target {
+            addr: 2,
+            key: 9,
+            length: 5,
+        };
+        assert_eq!(iomap.from(3), Some(at_3));
+        assert_eq!(iomap.from(8), None);
+        assert_eq!(Iomap::default().from(0), None);
     }
 
     #[test]

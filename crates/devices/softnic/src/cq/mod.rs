@@ -263,6 +263,15 @@ impl CqInner {
         }
     }
 
+    /// Raises the event that a producer could not raise.
+    pub(crate) fn raise_owed(&self) {
+        if let Some(channel) = &self.channel
+            && self.entry().arming.armed.take_owed()
+        {
+            channel.inner.raise(CqId(self.index));
+        }
+    }
+
     fn push_flushed(&self, completion: WorkCompletion) {
         self.state.lock().rings.flushed.push_back(completion);
         self.added(None, Urgency::of(completion.status));

@@ -1,12 +1,13 @@
 //! Asynchronous events: those that were reported, and limits of shared receive queues that were reached.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use adverb_verbs::AsyncEvent;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::{Port, PortSrq};
 use crate::shm::sync::lock;
@@ -15,35 +16,28 @@ use crate::shm::sync::lock;
 #[derive(Debug, Default)]
 pub(super) struct AsyncEvents {
     waiting: Mutex<VecDeque<AsyncEvent>>,
-    /// Set if a program waits for the events at a descriptor.
-    bell: OnceLock<EventBell>,
-}
-
-/// A pair of sockets, through which a byte passes for each asynchronous event.
-#[derive(Debug)]
-struct EventBell {
-    write: OwnedFd,
-    /// The descriptor that the program has, too.
-    read: OwnedFd,
+    /// A semaphore that counts the events, if a program waits for them at a descriptor, which refers to the same open
+    /// file.
+    counter: OnceLock<OwnedFd>,
 }
 
 impl Port {
     /// Adds an asynchronous event.
     pub(crate) fn report(&self, event: AsyncEvent) {
         lock(&self.events.waiting).push_back(event);
-        if let Some(bell) = self.events.bell.get() {
-            // If the socket is full, its other end is readable anyway.
-            let _ = rustix::net::send(&bell.write, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        if let Some(counter) = self.events.counter.get() {
+            // The counter is far from its maximum, so this neither fails nor waits.
+            let _ = rustix::io::write(counter, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Returns a descriptor from which a byte can be read for each asynchronous event.
+    /// Returns a descriptor from which 8 bytes can be read for each asynchronous event.
     pub(crate) fn open_async_events(&self) -> io::Result<OwnedFd> {
-        let flags = SocketFlags::CLOEXEC;
-        let (read, write) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let of_program = read.try_clone()?;
-        let bell = &self.events.bell;
-        bell.set(EventBell { write, read })
+        let counter = eventfd(0, EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC)?;
+        let of_program = counter.try_clone()?;
+        let known = &self.events.counter;
+        known
+            .set(counter)
             .map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
         self.wake.wake();
         Ok(of_program)
@@ -52,7 +46,7 @@ impl Port {
     /// Reports limits of shared receive queues that were reached. Returns whether it has to be called again, because
     /// a limit is armed: requesters write it to shared memory, and do not wake this process.
     pub(crate) fn report_limits(&self) -> bool {
-        if self.events.bell.get().is_none() {
+        if self.events.counter.get().is_none() {
             return false;
         }
         let srqs = self.shared_queues();
@@ -84,10 +78,13 @@ impl Port {
         let mut events = lock(&self.events.waiting);
         let before = events.len();
         events.retain(|event| !is_of(*event));
-        if let Some(bell) = self.events.bell.get() {
+        if let Some(counter) = self.events.counter.get() {
             for _ in events.len()..before {
-                // The program may have taken the byte; then it waits for the next one.
-                let _ = rustix::net::recv(&bell.read, &mut [0_u8], RecvFlags::DONTWAIT);
+                let mut count = [0; 8];
+                let into = &mut [IoSliceMut::new(&mut count)];
+                // Without waiting, although the program's descriptor may block: the program may have decremented the
+                // counter and not taken the event; then it finds none, and waits for the next one.
+                let _ = preadv2(counter, into, u64::MAX, ReadWriteFlags::NOWAIT);
             }
         }
     }

@@ -116,7 +116,8 @@ pub(crate) struct Port {
     pub(crate) windows: Mutex<Windows>,
     pub(crate) srqs: Mutex<HashMap<u32, Weak<dyn PortSrq>>>,
     events: AsyncEvents,
-    peers: Mutex<HashMap<u32, Arc<Peer>>>,
+    /// The mapped ports. Earlier owners of a slot stay until the engine has handled their death.
+    peers: Mutex<Vec<Arc<Peer>>>,
     /// Operations that had not ended when their queue pair was destroyed: the peer, and the index of its queue pair.
     unended: Mutex<Vec<(Arc<Peer>, u32)>>,
     /// Queue pairs whose oldest request waits for the peer.
@@ -376,12 +377,17 @@ impl udp::Host for Port {
 }
 
 impl Port {
+    /// Makes peers find that the port is closed. It precedes the end of the engine, which alone means the end of the program.
+    pub(crate) fn mark_left(&self) {
+        let header: &Header = self.mapping.at(0);
+        header.magic.store(0, Ordering::Release);
+    }
+
     /// Removes the port's files, once. Peers that have mapped them find that the slot may have another owner.
     pub(crate) fn release(&self) {
         if !self.is_released.swap(true, Ordering::AcqRel) {
             self.udp.iter().for_each(Udp::drain);
-            let header: &Header = self.mapping.at(0);
-            header.magic.store(0, Ordering::Release);
+            self.mark_left();
             self.dir.release(self.slot);
         }
     }

@@ -55,12 +55,16 @@ impl Port {
 
     fn known_peer(&self, slot: u32) -> Result<Arc<Peer>, PeerError> {
         let mut peers = lock(&self.peers);
-        let is_usable = |peer: &&Arc<Peer>| !peer.is_dead() && !peer.has_left();
-        if let Some(peer) = peers.get(&slot).filter(is_usable) {
+        let is_it = |peer: &&Arc<Peer>| peer.slot == slot && peer.is_usable();
+        if let Some(peer) = peers.iter().find(is_it) {
             return Ok(peer.clone());
         }
         let peer = Arc::new(self.open_peer(slot)?);
-        peers.insert(slot, peer.clone());
+        if peer.has_ended() {
+            return Err(PeerError::Ended { slot });
+        }
+        peers.retain(|earlier| earlier.slot != slot || !earlier.has_left());
+        peers.push(peer.clone());
         drop(peers);
         self.wake.wake(); // the engine has to watch for its death
         Ok(peer)
@@ -85,47 +89,48 @@ impl Port {
 
     /// Returns the peer in `slot`, whose epoch is `epoch`.
     pub(crate) fn peer_with_epoch(&self, slot: u32, epoch: u64) -> Result<Arc<Peer>, SenderWatch> {
-        let known = || lock(&self.peers).get(&slot).cloned();
-        let is_it = |peer: &Arc<Peer>| peer.epoch == epoch;
-        if let Some(peer) = known().filter(is_it) {
+        let is_it = |peer: &&Arc<Peer>| peer.slot == slot && peer.epoch == epoch;
+        let known = || lock(&self.peers).iter().find(is_it).cloned();
+        if let Some(peer) = known() {
             return Ok(peer);
         }
         let watch = self.watch_sender(slot, epoch);
         self.wake.wake(); // the engine has to watch for its death
-        known().filter(is_it).ok_or(watch)
+        known().ok_or(watch)
     }
 
     /// Makes the engine watch for the death of the owner of `slot`, which had `epoch` when it announced that it
     /// sends datagrams to this port.
     pub(crate) fn watch_sender(&self, slot: u32, epoch: u64) -> SenderWatch {
         let mut peers = lock(&self.peers);
-        let is_other = |peer: &&Arc<Peer>| !peer.is_dead() && !peer.has_left();
-        match peers.get(&slot).filter(is_other) {
-            Some(peer) if peer.epoch == epoch => SenderWatch::Begun,
+        let is_open = |peer: &&Arc<Peer>| peer.slot == slot && !peer.is_dead() && !peer.has_left();
+        let mut open = peers.iter().filter(is_open);
+        if open.clone().any(|peer| peer.epoch == epoch) {
+            return SenderWatch::Begun;
+        }
+        if open.next().is_some() {
             // An earlier owner of the slot, whose death the engine is about to notice.
-            Some(_) => SenderWatch::NotYet,
-            None => match self.open_peer(slot) {
-                Ok(peer) if peer.epoch == epoch => {
-                    peers.insert(slot, Arc::new(peer));
-                    SenderWatch::Begun
-                }
-                // It may live: if its death went unnoticed, cells would be lost; if it were taken for dead, they would
-                // be used twice.
-                Err(PeerError::Watch { .. } | PeerError::System { .. }) => SenderWatch::NotYet,
-                _ => SenderWatch::Dead,
-            },
+            return SenderWatch::NotYet;
+        }
+        match self.open_peer(slot) {
+            Ok(peer) if peer.epoch == epoch => {
+                peers.retain(|earlier| earlier.slot != slot || !earlier.has_left());
+                peers.push(Arc::new(peer));
+                SenderWatch::Begun
+            }
+            // It may live: if its death went unnoticed, cells would be lost; if it were taken for dead, they would
+            // be used twice.
+            Err(PeerError::Watch { .. } | PeerError::System { .. }) => SenderWatch::NotYet,
+            _ => SenderWatch::Dead,
         }
     }
 
     pub(crate) fn peers(&self) -> Vec<Arc<Peer>> {
-        lock(&self.peers).values().cloned().collect()
+        lock(&self.peers).clone()
     }
 
     pub(crate) fn forget_peer(&self, peer: &Arc<Peer>) {
-        let mut peers = lock(&self.peers);
-        if peers.get(&peer.slot).is_some_and(|p| Arc::ptr_eq(p, peer)) {
-            peers.remove(&peer.slot);
-        }
+        lock(&self.peers).retain(|known| !Arc::ptr_eq(known, peer));
     }
 
     /// Waits until all operations of peers that began before this call have ended. Returns false if one does

@@ -66,6 +66,10 @@ impl PortQp for QpInner {
     }
 
     fn take_reports(&self) {
+        self.recv_cq.raise_owed();
+        for cq in self.xrc_queues().iter().filter_map(|srq| srq.xrc_cq()) {
+            cq.raise_owed();
+        }
         // The queue pair may be destroyed: with the lock, this comes before the events of the queue pair are removed.
         let mut send = self.send.lock();
         if matches!(self.state(), QpState::Reset | QpState::Err) {

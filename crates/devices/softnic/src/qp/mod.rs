@@ -348,6 +348,20 @@ impl SoftQp {
         target.is_some_and(|target| Arc::ptr_eq(&target.domain, &xrcd.inner))
     }
 
+    /// Whether it is in SQD, and the request that had begun before is not complete (`sq_draining`).
+    pub fn is_draining(&self) -> bool {
+        let qp = &*self.inner;
+        let send = qp.send.lock();
+        if qp.state() != QpState::Sqd {
+            return false;
+        }
+        if send.path.is_udp() && qp.service != QpType::Ud {
+            return qp.udp().is_draining(qp.qpn);
+        }
+        let oldest = send.waiting.front();
+        oldest.is_some_and(|oldest| oldest.has_begun)
+    }
+
     /// Whether it is attached to a multicast group.
     pub fn is_in_group(&self) -> bool {
         self.inner.is_in_group()

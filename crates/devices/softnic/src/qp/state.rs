@@ -184,10 +184,15 @@ impl QpInner {
             let modified = (self.udp()).modify(&*self.port, &endpoint, attr, commit);
             modified.map_err(|e| unreachable(attr, e.to_string()))?;
         } else {
+            if let Some(path) = &path {
+                // Before the peer can see RTR: from then on it may operate on this queue pair, and whoever deregisters
+                // memory finds the peers to wait for here. This cannot be refused any more.
+                let peer = path.shared_memory();
+                *self.peer.lock() = peer.map(|c| (c.peer.clone(), c.remote_index()));
+            }
             commit();
         }
         if let Some(path) = path {
-            *self.peer.lock() = (path.shared_memory()).map(|c| (c.peer.clone(), c.remote_index()));
             send.path = path;
         }
         if let Path::SharedMemory(connection) = &mut send.path {

@@ -13,7 +13,7 @@ use super::{Attempt, Connection};
 use crate::memory::local_address;
 use crate::owner_requests;
 use crate::shm::copy::place;
-use crate::shm::peer::Reached;
+use crate::shm::peer::{NoAccess, Reached};
 
 impl Connection {
     /// Carries out an atomic request on the peer's word at `at`. Its SGEs were checked.
@@ -31,18 +31,19 @@ impl Connection {
         }
         let target = self.target(at, Operation::ATOMIC_SIZE, AccessFlags::REMOTE_ATOMIC);
         let before = match target {
-            None => return Attempt::Done(self.fail_responder(WcStatus::RemAccessErr)),
-            Some(Reached::Far(place)) => {
+            Err(NoAccess::Refused) => {
+                return Attempt::Done(self.fail_responder(WcStatus::RemAccessErr));
+            }
+            Err(NoAccess::NoResources) => return Attempt::Done(WcStatus::LocQpOpErr),
+            Ok(Reached::Far(place)) => {
                 owner_requests::atomic(&self.own.port, &self.peer, place, request.operation)
             }
             // The memory of a region may be at another address than the one by which requests name it.
-            Some(Reached::Here(target))
-                if !target.addr().is_multiple_of(align_of::<AtomicU64>()) =>
-            {
+            Ok(Reached::Here(target)) if !target.addr().is_multiple_of(align_of::<AtomicU64>()) => {
                 return Attempt::Done(self.fail_responder(WcStatus::RemInvReqErr));
             }
             // SAFETY: `target` checked that the word is in the peer's region, and it is aligned.
-            Some(Reached::Here(target)) => Ok(operate(
+            Ok(Reached::Here(target)) => Ok(operate(
                 unsafe { &*target.cast::<AtomicU64>() },
                 request.operation,
             )),

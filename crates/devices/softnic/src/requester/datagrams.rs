@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use adverb_transport::sent_qkey;
 use adverb_verbs::{Operation, QpType, Qpn, SendFlags, SendRequest, WcStatus};
 
 use super::{Source, notify};
@@ -18,8 +19,6 @@ use crate::shm::ring::Line;
 
 /// Number of destinations that a queue pair caches.
 const CACHE_SLOTS: usize = 64;
-/// A Q_Key with this bit set means the sender's own (IBTA vol. 1, 3.5.3).
-const OWN_QKEY: u32 = 1 << 31;
 
 /// The queue pair that sends.
 #[derive(Debug)]
@@ -112,11 +111,10 @@ impl DestinationCache {
             imm,
             grh: GrhSource::Local,
         };
-        let is_own = to.qkey & OWN_QKEY != 0;
         let datagram = OutgoingDatagram {
             message,
             source,
-            qkey: if is_own { own.qkey } else { to.qkey },
+            qkey: sent_qkey(to.qkey, own.qkey),
             flags: request.flags,
         };
         match self.destination(own, to.qpn) {
@@ -183,7 +181,7 @@ impl CachedDestination {
 
     /// Whether the port is open. If not, its slot may have another owner.
     fn is_open(&self) -> bool {
-        !self.peer.is_dead() && !self.peer.has_left()
+        self.peer.is_usable()
     }
 
     #[inline]

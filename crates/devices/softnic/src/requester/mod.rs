@@ -18,7 +18,7 @@ use crate::shm::layout::{
     CqEntry, Duties, Fault, FaultKind, Phase, QpEntry, XrcQueue, qp_index, srq_index,
 };
 use crate::shm::notify::Urgency;
-use crate::shm::peer::{Peer, Reached};
+use crate::shm::peer::{NoAccess, Peer, Reached};
 use crate::shm::process::CopyFailure;
 use crate::shm::ring::{Arrival, Extra, Piece, RecvRing};
 
@@ -265,7 +265,11 @@ impl Connection {
             && remote.dest_epoch.load(Ordering::Relaxed) == self.own.port.epoch;
         // UC: this side has moved the generation to the error state, and its owner may not have done so yet. RC stops itself.
         let fault = Fault(remote.from_peer.fault.load(Ordering::Relaxed));
-        if !is_ours || self.peer.is_dead() || fault.is_of(phase.generation()) {
+        if !is_ours
+            || self.peer.is_dead()
+            || self.peer.has_ended()
+            || fault.is_of(phase.generation())
+        {
             return false;
         }
         let Some(next) = self.next_position(phase) else {
@@ -444,8 +448,10 @@ impl Connection {
     /// Ends a SEND whose payload was not copied into the receive, or whose key was not invalidated.
     #[cold]
     fn scatter_failed(&mut self, failure: CopyFailure, flags: SendFlags) -> Attempt {
-        if failure == CopyFailure::Gone {
-            return Attempt::Unreachable;
+        match failure {
+            CopyFailure::Gone => return Attempt::Unreachable,
+            CopyFailure::NoResources => return Attempt::Done(WcStatus::LocQpOpErr),
+            _ => {}
         }
         self.fail_receive(WcStatus::LocProtErr, flags);
         Attempt::Done(match failure {
@@ -467,7 +473,10 @@ impl Connection {
             if source.left == 0 {
                 break;
             }
-            let target = self.receive_piece(piece).ok_or(CopyFailure::Remote)?;
+            let target = self.receive_piece(piece).map_err(|e| match e {
+                NoAccess::Refused => CopyFailure::Remote,
+                NoAccess::NoResources => CopyFailure::NoResources,
+            })?;
             let length = u64::from(piece.length).min(source.left);
             self.put(&mut source, target, length)?;
         }
@@ -475,7 +484,7 @@ impl Connection {
     }
 
     #[inline]
-    fn receive_piece(&mut self, piece: Piece) -> Option<Reached> {
+    fn receive_piece(&mut self, piece: Piece) -> Result<Reached, NoAccess> {
         let pd = self.attached().recv_pd;
         let range = (piece.addr, u64::from(piece.length));
         self.cache
@@ -568,8 +577,10 @@ fn fulfil(
     };
     if let Some(channel) = duties.channel()
         && cq.arming.armed.must_raise(urgency)
+        && peer.raise(channel, index).is_err()
     {
-        // If the channel cannot be written to, the peer is closing.
-        let _ = peer.raise(channel, index);
+        // The peer is closing the channel, or this process has no descriptor left to open it.
+        cq.arming.armed.owe();
+        peer.wake();
     }
 }

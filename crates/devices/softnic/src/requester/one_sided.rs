@@ -8,7 +8,7 @@ use super::{Attempt, Connection, Source};
 use crate::memory::local_address;
 use crate::owner_requests;
 use crate::shm::copy::{last_piece, place};
-use crate::shm::peer::{FarPlace, Reached};
+use crate::shm::peer::{FarPlace, NoAccess, Reached};
 use crate::shm::process::{CopyFailure, Direction, Pieces};
 use crate::shm::ring::{Arrival, Extra};
 
@@ -20,11 +20,12 @@ impl Connection {
             return Attempt::Done(WcStatus::Success);
         }
         match self.target(to, length, AccessFlags::REMOTE_WRITE) {
-            Some(target) => {
+            Ok(target) => {
                 let copied = self.put(&mut source, target, length);
                 self.ended(copied)
             }
-            None => Attempt::Done(self.refuse(WcStatus::RemAccessErr)),
+            Err(NoAccess::Refused) => Attempt::Done(self.refuse(WcStatus::RemAccessErr)),
+            Err(NoAccess::NoResources) => Attempt::Done(WcStatus::LocQpOpErr),
         }
     }
 
@@ -72,12 +73,13 @@ impl Connection {
             return Attempt::Done(self.fail_responder(WcStatus::RemInvReqErr));
         }
         match self.target(from, length, AccessFlags::REMOTE_READ) {
-            None => Attempt::Done(self.fail_responder(WcStatus::RemAccessErr)),
-            Some(Reached::Here(source)) => {
+            Err(NoAccess::Refused) => Attempt::Done(self.fail_responder(WcStatus::RemAccessErr)),
+            Err(NoAccess::NoResources) => Attempt::Done(WcStatus::LocQpOpErr),
+            Ok(Reached::Here(source)) => {
                 self.get(into, source);
                 Attempt::Done(WcStatus::Success)
             }
-            Some(Reached::Far(place)) => {
+            Ok(Reached::Far(place)) => {
                 let mut pieces = Pieces::new();
                 for sge in into.iter().filter(|sge| sge.length() != 0) {
                     let start = local_address(&self.own.port, sge);
@@ -155,6 +157,7 @@ impl Connection {
             CopyFailure::Local => WcStatus::LocProtErr,
             CopyFailure::Remote | CopyFailure::Refused => self.refuse(WcStatus::RemAccessErr),
             CopyFailure::TimedOut => WcStatus::RetryExcErr,
+            CopyFailure::NoResources => WcStatus::LocQpOpErr,
             CopyFailure::Gone => return Attempt::Unreachable,
         })
     }
@@ -166,11 +169,11 @@ impl Connection {
         at: RemoteAddress,
         length: u64,
         need: AccessFlags,
-    ) -> Option<Reached> {
+    ) -> Result<Reached, NoAccess> {
         // Read each time, because the peer may change it in RTS. It is on the phase's cache line, so this is cheap.
         let access = self.remote().access.load(Ordering::Relaxed);
         if !AccessFlags::from_bits_retain(access).contains(need) {
-            return None;
+            return Err(NoAccess::Refused);
         }
         if self.peer.mr_entry(at.rkey.0).is_window() {
             return self.through_window(at, length, need);
@@ -186,11 +189,13 @@ impl Connection {
         at: RemoteAddress,
         length: u64,
         need: AccessFlags,
-    ) -> Option<Reached> {
+    ) -> Result<Reached, NoAccess> {
         let pd = self.attached().pd;
         let entry = self.peer.mr_entry(at.rkey.0);
         let remote = (self.remote_qpn, pd);
-        let (region, addr) = entry.through_window(at.rkey.0, remote, need, (at.addr, length))?;
+        let (region, addr) = entry
+            .through_window(at.rkey.0, remote, need, (at.addr, length))
+            .ok_or(NoAccess::Refused)?;
         // The window alone determines the rights.
         let need = AccessFlags::empty();
         self.cache

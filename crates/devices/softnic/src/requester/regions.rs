@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use adverb_verbs::AccessFlags;
 
 use crate::shm::layout::mr_index;
-use crate::shm::peer::{Peer, PeerRegion, Reached};
+use crate::shm::peer::{NoAccess, Peer, PeerRegion, Reached};
 
 const CACHE_SLOTS: usize = 32;
 
@@ -27,23 +27,26 @@ impl RegionCache {
         pd: u32,
         need: AccessFlags,
         (addr, length): (u64, u64),
-    ) -> Option<Reached> {
+    ) -> Result<Reached, NoAccess> {
         let slot = &mut self.slots[mr_index(key) as usize % CACHE_SLOTS];
         if slot.as_ref().is_none_or(|(cached, _)| *cached != key) {
             *slot = Some((key, peer.region(key)?));
         }
-        let (_, region) = slot.as_ref()?;
+        let (_, region) = slot.as_ref().ok_or(NoAccess::Refused)?;
         // The region may have been deregistered since it was cached. While its key is in the table, it has not
         // changed, except for its domain and access rights.
         let entry = peer.mr_entry(key);
         if entry.key.load(Ordering::Acquire) != key {
             *slot = None;
-            return None;
+            return Err(NoAccess::Refused);
         }
         let offset = addr.wrapping_sub(region.addr);
         let fits = offset <= region.length && length <= region.length - offset;
         let access = AccessFlags::from_bits_retain(entry.access.load(Ordering::Relaxed));
         let allowed = entry.pd.load(Ordering::Relaxed) == pd && access.contains(need);
-        (fits && allowed).then(|| region.place(key, addr))
+        match fits && allowed {
+            true => Ok(region.place(key, addr)),
+            false => Err(NoAccess::Refused),
+        }
     }
 }

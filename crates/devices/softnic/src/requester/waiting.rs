@@ -103,7 +103,7 @@ impl WaitingRequest {
         if let Attempt::Done(status) = attempt {
             return Some(status);
         }
-        if connection.peer.is_dead() {
+        if connection.peer.is_dead() || connection.peer.has_ended() {
             return Some(WcStatus::RetryExcErr);
         }
         let now = Instant::now();

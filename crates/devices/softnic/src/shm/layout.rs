@@ -21,7 +21,7 @@ use crate::shm::ready::Ready;
 use crate::shm::sync::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// First word of a port file: "adverb" and a layout version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x0d");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x0e");
 
 /// Bits of a queue pair number that index the owner's table; those above are the port's slot.
 pub(crate) const QP_INDEX_BITS: u32 = 14;

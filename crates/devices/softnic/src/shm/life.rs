@@ -73,7 +73,13 @@ fn set_list(list: *mut List) {
     unsafe { libc::syscall(libc::SYS_set_robust_list, list, length) };
 }
 
-/// Whether the thread that marked `word` has not ended.
+/// Whether a thread has marked `word` and ended since.
+#[inline]
+pub(crate) fn has_ended(word: &AtomicU32) -> bool {
+    word.load(Ordering::Acquire) & ENDED != 0
+}
+
+/// Whether a thread has marked `word` and has not ended.
 #[inline]
 pub(crate) fn runs(word: &AtomicU32) -> bool {
     let mark = word.load(Ordering::Acquire);
@@ -87,7 +93,7 @@ mod tests {
     #[test]
     fn a_thread_that_just_ends_is_noticed() {
         let word = AtomicU32::new(0);
-        assert!(!runs(&word));
+        assert!(!runs(&word) && !has_ended(&word));
         std::thread::scope(|scope| {
             let ended = scope.spawn(|| {
                 let mark = Mark::new(&word);
@@ -100,8 +106,9 @@ mod tests {
         while runs(&word) {
             std::thread::yield_now();
         }
+        assert!(has_ended(&word));
         let mark = Mark::new(&word);
-        assert!(runs(&word));
+        assert!(runs(&word) && !has_ended(&word));
         drop(mark);
         assert!(!runs(&word));
     }

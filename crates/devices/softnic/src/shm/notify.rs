@@ -8,7 +8,8 @@
 //! ```
 //! The fences ensure that at least one of the two loads sees the other side's store: either the owner finds the
 //! completion, or the producer finds the queue armed and raises the event. Of several producers only the one whose
-//! `swap` disarms the queue raises it.
+//! `swap` disarms the queue raises it. If it cannot, because it has no descriptor left for the channel, it leaves that to the
+//! owner's engine.
 
 use adverb_verbs::{NotifyOn, WcStatus};
 
@@ -17,6 +18,8 @@ use crate::shm::sync::{AtomicU32, Ordering, fence};
 const NOT_ARMED: u32 = 0;
 const SOLICITED: u32 = 1;
 const ANY: u32 = 2;
+/// A producer disarmed the queue and could not raise the event.
+const OWED: u32 = 3;
 
 /// Whether a completion queue waits for an event, and for which.
 #[derive(Debug, Default)]
@@ -57,6 +60,23 @@ impl Armed {
             _ => false,
         }
     }
+
+    /// Producer, which has disarmed the queue and could not raise the event: leaves that to the owner, unless it has armed
+    /// the queue again. Then it polls once more and finds the completion.
+    pub fn owe(&self) {
+        let _ = self
+            .0
+            .compare_exchange(NOT_ARMED, OWED, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// Owner: returns whether a producer left an event to it, which it has to raise now.
+    pub fn take_owed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == OWED
+            && self
+                .0
+                .compare_exchange(OWED, NOT_ARMED, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
 }
 
 /// Whether a completion raises an event that waits for solicited ones only.
@@ -89,6 +109,21 @@ mod tests {
         armed.arm(NotifyOn::Any);
         assert!(armed.must_raise(Urgency::Usual));
         assert!(!armed.must_raise(Urgency::Usual));
+    }
+
+    #[test]
+    fn an_event_that_is_owed_is_taken_once_unless_the_queue_is_armed_again() {
+        let armed = Armed::default();
+        assert!(!armed.take_owed());
+        armed.arm(NotifyOn::Any);
+        assert!(armed.must_raise(Urgency::Usual));
+        armed.owe();
+        assert!(!armed.must_raise(Urgency::Solicited));
+        assert!(armed.take_owed() && !armed.take_owed());
+        armed.arm(NotifyOn::Any);
+        armed.owe();
+        assert!(!armed.take_owed());
+        assert!(armed.must_raise(Urgency::Usual));
     }
 
     #[test]

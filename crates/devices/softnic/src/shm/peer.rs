@@ -1,7 +1,6 @@
 //! The port of another process: its file, regions and channels, and whether it is alive.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -35,6 +34,8 @@ pub(crate) struct Peer {
     pub(crate) pid: Pid,
     pub(crate) watch: PeerWatch,
     dir: Dir,
+    /// Inode of the port file.
+    inode: u64,
     mapping: Mapping,
     tables: Tables,
     wake: File,
@@ -76,6 +77,15 @@ pub(crate) enum PeerMemory {
     Program { shift: u64 },
     /// The same, and this process is the owner's.
     SameProcess { shift: u64 },
+}
+
+/// Why a region's memory cannot be accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoAccess {
+    /// There is no such region, or it does not have the range or the rights. This is the request's fault.
+    Refused,
+    /// This process lacks the descriptors or the memory to map it, which does not concern the peer.
+    NoResources,
 }
 
 /// A place in a region, which the requester may access.
@@ -181,7 +191,8 @@ impl Peer {
             }
             _ => system(e),
         })?;
-        let length = file.metadata().map_err(system)?.len();
+        let meta = file.metadata().map_err(system)?;
+        let length = meta.len();
         if length != layout::LENGTH as u64 {
             return Err(PeerError::Version { slot });
         }
@@ -219,6 +230,7 @@ impl Peer {
             pid,
             watch,
             dir: dir.clone(),
+            inode: meta.ino(),
             mapping,
             tables,
             wake,
@@ -235,12 +247,28 @@ impl Peer {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Whether the process has ended, as far as its lock tells. False if a descriptor does.
-    pub(crate) fn has_unlocked(&self) -> bool {
-        match &self.watch {
+    /// Whether the program that opened the port is ending or has ended, without closing it. Other threads than its engine
+    /// may still be in the middle of an operation.
+    pub(crate) fn has_ended(&self) -> bool {
+        let header: &Header = self.mapping.at(0);
+        // A port that is being closed clears its magic number before its engine ends.
+        life::has_ended(&header.engine) && !self.has_left()
+    }
+
+    /// Whether the program has ended without closing the port, so that no thread of it runs any more. This finds what no
+    /// descriptor reports: `execve`, and any end if there is no `pidfd_open`.
+    pub(crate) fn is_gone(&self) -> bool {
+        let is_unlocked = match &self.watch {
             PeerWatch::Lock(file) => !Dir::is_alive(file),
             PeerWatch::Pidfd(_) => false,
-        }
+        };
+        // The kernel releases the lock of the port file after all threads have ended.
+        (is_unlocked || self.has_ended()) && self.dir.owner(self.slot) != Some(self.inode)
+    }
+
+    /// Whether it can still be used: its program runs, and has not closed the port.
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.is_dead() && !self.has_left() && !self.has_ended()
     }
 
     /// Whether it closed its port. Its slot may have another owner then.
@@ -364,8 +392,11 @@ impl Peer {
     /// Opens completion channel `channel` of the peer, unless it is open.
     pub(crate) fn open_channel(&self, channel: u32) -> io::Result<MutexGuard<'_, Channels>> {
         let mut channels = lock(&self.channels);
-        if let Entry::Vacant(new) = channels.entry(channel) {
-            new.insert(self.dir.open_fifo(self.slot, &format!("c{channel}"))?);
+        if !channels.contains_key(&channel) {
+            // The peer removes the name of a channel that it destroys.
+            channels.retain(|_, fifo| fifo.metadata().is_ok_and(|meta| meta.nlink() > 0));
+            let fifo = self.dir.open_fifo(self.slot, &format!("c{channel}"))?;
+            channels.insert(channel, fifo);
         }
         Ok(channels)
     }
@@ -379,22 +410,22 @@ impl Peer {
         Ok(())
     }
 
-    /// Returns the region with this key and maps it at first use. `None` if there is no such region.
-    pub(crate) fn region(&self, key: u32) -> Option<Arc<PeerRegion>> {
+    /// Returns the region with this key and maps it at first use.
+    pub(crate) fn region(&self, key: u32) -> Result<Arc<PeerRegion>, NoAccess> {
         let mut regions = lock(&self.regions);
         if let Some(region) = regions.get(&key) {
-            return Some(region.clone());
+            return Ok(region.clone());
         }
         regions.retain(|key, _| self.mr_entry(*key).key.load(Ordering::Acquire) == *key);
         let region = Arc::new(self.map_region(key)?);
         regions.insert(key, region.clone());
-        Some(region)
+        Ok(region)
     }
 
-    fn map_region(&self, key: u32) -> Option<PeerRegion> {
+    fn map_region(&self, key: u32) -> Result<PeerRegion, NoAccess> {
         let entry = self.mr_entry(key);
         if key == 0 || entry.key.load(Ordering::Acquire) != key || entry.is_window() {
-            return None;
+            return Err(NoAccess::Refused);
         }
         let (addr, length) = (
             entry.addr.load(Ordering::Relaxed),
@@ -411,7 +442,10 @@ impl Peer {
             file => PeerMemory::File(self.map_file(file, length)?, 0),
         };
         // If the entry was reused for another region while it was read, its key has changed.
-        (entry.key.load(Ordering::Acquire) == key).then_some(PeerRegion {
+        if entry.key.load(Ordering::Acquire) != key {
+            return Err(NoAccess::Refused);
+        }
+        Ok(PeerRegion {
             addr,
             length,
             memory,
@@ -448,13 +482,19 @@ impl Peer {
         Some((mapping, first as usize))
     }
 
-    fn map_file(&self, number: u64, length: u64) -> Option<Mapping> {
-        let file = self.dir.open_peer(self.slot, &format!("m{number}")).ok()?;
+    fn map_file(&self, number: u64, length: u64) -> Result<Mapping, NoAccess> {
+        let failed = |e: io::Error| match e.kind() {
+            // The region was deregistered just now, or this process has changed its user.
+            ErrorKind::NotFound | ErrorKind::PermissionDenied => NoAccess::Refused,
+            _ => NoAccess::NoResources,
+        };
+        let file = self.dir.open_peer(self.slot, &format!("m{number}"));
+        let file = file.map_err(failed)?;
         // The file must contain the whole region, or an access would fault.
-        if length > file.metadata().ok()?.len() {
-            return None;
+        if length > file.metadata().map_err(failed)?.len() {
+            return Err(NoAccess::Refused);
         }
-        Mapping::new(&file, length, Population::Now).ok()
+        Mapping::new(&file, length, Population::Now).map_err(failed)
     }
 }
 

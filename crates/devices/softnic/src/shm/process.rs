@@ -35,6 +35,8 @@ pub(crate) enum CopyFailure {
     Local,
     /// Memory of the owner is missing, or must not be accessed.
     Remote,
+    /// This process has no descriptors or memory left to reach the owner's memory.
+    NoResources,
     /// The owner has ended.
     Gone,
     /// The owner does not respond.

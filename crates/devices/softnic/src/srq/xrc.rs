@@ -27,6 +27,9 @@ pub(crate) trait ReceiveCompletions: fmt::Debug + Send + Sync {
 
     /// The queue may have got one: a requester of queue pair `index` has died.
     fn raise_anyway(&self, index: u32);
+
+    /// Raises the event that a requester could not raise.
+    fn raise_owed(&self);
 }
 
 /// The shared receive queues of a domain.

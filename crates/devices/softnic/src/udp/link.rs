@@ -165,6 +165,12 @@ impl Link {
         self.transport.has_unfinished_sends()
     }
 
+    /// Whether it is in SQD and not drained. The completions of the requests before were delivered.
+    pub(super) fn is_draining(&mut self) -> bool {
+        self.deliver_completions();
+        self.transport.is_draining()
+    }
+
     /// Passes the next receive requests to the transport.
     #[inline]
     pub(super) fn pass_receives(&mut self) {

@@ -342,6 +342,11 @@ impl Udp {
         self.driver().has_unfinished_sends(qpn)
     }
 
+    /// Whether a connected queue pair is in SQD and not drained.
+    pub(crate) fn is_draining(&self, qpn: Qpn) -> bool {
+        self.driver().is_draining(qpn)
+    }
+
     /// Posts a datagram, which [`Udp::doorbell`] sends. Returns the request's status, or `None` if the socket
     /// takes no more packets now.
     pub(crate) fn send_datagram(

@@ -213,6 +213,11 @@ impl ConnectedTransport {
         either!(self, qp => qp.has_unfinished_sends())
     }
 
+    /// Whether it is in SQD and not drained.
+    pub(super) fn is_draining(&self) -> bool {
+        either!(self, qp => qp.is_draining())
+    }
+
     /// Takes why the responder ended the connection, if it did.
     pub(super) fn take_fault(&mut self) -> Option<ResponderFault> {
         match self {

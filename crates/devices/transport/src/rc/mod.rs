@@ -424,6 +424,11 @@ impl RcQp {
         self.requester.has_unfinished()
     }
 
+    /// Whether the send queue is in SQD and not drained: the request that had begun is not complete (`sq_draining`).
+    pub fn is_draining(&self) -> bool {
+        self.requester.is_draining()
+    }
+
     /// Whether [`RcQp::poll_completion`] would return a completion.
     #[inline]
     pub fn has_completions(&self) -> bool {

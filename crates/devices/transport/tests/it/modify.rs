@@ -62,10 +62,13 @@ fn a_request_that_has_begun_is_finished_in_sqd() {
     while lab.a.qp.counters().rnr_naks == 0 {
         assert!(lab.step());
     }
+    assert!(!lab.a.qp.is_draining());
     lab.a.qp.modify(&QpAttr::to(QpState::Sqd));
+    assert!(lab.a.qp.is_draining());
     lab.receive_after(Side::B, Span::from_us(1), receive(5, 8));
     lab.run();
     assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::Success)]);
+    assert!(!lab.a.qp.is_draining());
     lab.a.qp.modify(&QpAttr::to(QpState::Rts));
     lab.run();
     let expected = [(1, WcStatus::Success), (2, WcStatus::Success)];

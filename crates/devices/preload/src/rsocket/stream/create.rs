@@ -114,6 +114,7 @@ impl Stream {
             receive_at: 0,
             read: 0,
             give_at: (sizes.recv_queue / 2) as u16,
+            room: half,
             unannounced: half,
             announce_at: half,
             reads: true,

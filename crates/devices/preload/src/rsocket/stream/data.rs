@@ -44,8 +44,7 @@ impl Stream {
             longest = (longest * 2).min(TRANSFER.1);
             self.sent = self.sent.wrapping_add(1);
             let place = &mut self.targets[self.current];
-            place.addr += length as u64;
-            place.length -= length as u32;
+            place.skip(length as u32);
             if place.length == 0 {
                 self.current = (self.current + 1) % TARGETS;
             }
@@ -61,8 +60,7 @@ impl Stream {
             let length = from.left().min(TRANSFER.1).min(to.length as usize);
             let length = length.min(self.free as usize);
             self.post_data(from, length, ((to.addr, to.key), None));
-            to.addr += length as u64;
-            to.length -= length as u32;
+            to.skip(length as u32);
         }
     }
 

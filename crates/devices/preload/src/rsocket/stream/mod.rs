@@ -90,6 +90,8 @@ pub(super) struct Stream {
     /// Number of data messages read, and the number at which credits are given next (both modulo 2^16).
     read: u16,
     give_at: u16,
+    /// Bytes of the receive buffer that the peer may still write: they were announced, and not reported as written.
+    room: u32,
     /// Bytes of the receive buffer that were read and not announced, and where the next half to announce begins.
     unannounced: u32,
     announce_at: u32,
@@ -138,7 +140,7 @@ impl Stream {
         self.order = data.order;
         self.peer = PeerLists {
             targets: data.targets,
-            next: 1 % data.targets.length.max(1),
+            next: 1 % data.targets.length,
             iomaps: data.iomaps,
         };
         self.targets[0] = data.buffer;
@@ -147,7 +149,7 @@ impl Stream {
 
     /// The queue pair is connected, and the peer's, too: announces the second half of the receive buffer.
     pub(super) fn connected(&mut self) {
-        self.is_connected = true;
+        self.is_connected = !self.is_broken;
         self.give();
     }
 
@@ -264,7 +266,7 @@ impl Stream {
             _ => Message::from_imm(u32::from_be(wc.imm_data)),
         };
         match message {
-            Some(Message::Data(length)) if length > 0 => self.arrived.push_back(length),
+            Some(Message::Data(length)) if length > 0 => self.data_arrived(length),
             Some(Message::Credits(limit)) => {
                 self.limit = limit;
                 self.look_at_targets();
@@ -277,6 +279,19 @@ impl Stream {
             Some(Message::Data(_) | Message::Keepalive) | None => {}
         }
         true
+    }
+
+    /// The peer reports that it has written to the receive buffer. More bytes than were announced to it, or more messages than
+    /// it has credits for, break the protocol: the connection is lost. There is no room for later data, which would follow a
+    /// gap.
+    fn data_arrived(&mut self, length: u32) {
+        if length > self.room || self.arrived.len() == self.sizes.recv_queue as usize {
+            self.room = 0;
+            self.lose(libc::EPROTO);
+            return;
+        }
+        self.room -= length;
+        self.arrived.push_back(length);
     }
 
     /// Takes over targets that the peer has written. The peer writes an entry only after the previous target in this place
@@ -354,6 +369,7 @@ impl Stream {
             };
             let at = u64::from(self.peer.next) * Target::SIZE as u64;
             self.send_control(message, Some((&target.to_bytes(self.order), at)));
+            self.room += half;
             self.unannounced -= half;
             self.announce_at = (self.announce_at + half) % self.sizes.recv_buffer;
             self.peer.next = (self.peer.next + 1) % self.peer.targets.length;

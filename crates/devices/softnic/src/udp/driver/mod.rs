@@ -4,7 +4,7 @@
 mod queue_pairs;
 mod receive;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -53,10 +53,11 @@ pub(super) struct Driver {
     began: Instant,
     /// By index of the queue pair.
     links: Vec<Option<Box<Link>>>,
-    /// Indices of queue pairs that may have packets to send.
-    ready: Vec<u32>,
+    /// Indices of queue pairs that may have packets to send, in turn: one that has sent, or filled the socket, goes behind
+    /// the others.
+    ready: VecDeque<u32>,
     /// Empty between turns; kept to reuse its memory.
-    still_ready: Vec<u32>,
+    still_ready: VecDeque<u32>,
     /// `None` while its packets are being delivered.
     rx: Option<Box<RxBatch>>,
     tx: TxBatch,
@@ -94,8 +95,8 @@ impl Driver {
         Driver {
             began: Instant::now(),
             links: Vec::new(),
-            ready: Vec::new(),
-            still_ready: Vec::new(),
+            ready: VecDeque::new(),
+            still_ready: VecDeque::new(),
             rx: None,
             tx: TxBatch::new(socket),
             room: Room::Free,
@@ -143,7 +144,7 @@ impl Driver {
             && !link.is_ready
         {
             link.is_ready = true;
-            self.ready.push(index);
+            self.ready.push_back(index);
         }
     }
 
@@ -224,7 +225,7 @@ impl Driver {
         self.room = self.tx.flush();
         let mut still_ready = std::mem::take(&mut self.still_ready);
         while self.room == Room::Free
-            && let Some(index) = self.ready.pop()
+            && let Some(index) = self.ready.pop_front()
         {
             let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else {
                 continue;
@@ -232,7 +233,7 @@ impl Driver {
             if self.delayed_acks == DelayedAcks::On
                 && link.delays_ack((caller, self.turns), &self.tx)
             {
-                still_ready.push(index);
+                still_ready.push_back(index);
                 continue;
             }
             let stop = link.transmit(now, regions, &mut self.tx);
@@ -242,7 +243,7 @@ impl Driver {
             }
             link.is_ready = stop != Stop::Done;
             if link.is_ready {
-                still_ready.push(index);
+                still_ready.push_back(index);
             }
             let deadline = link.deadline();
             self.bring_forward(deadline);

@@ -103,6 +103,12 @@ impl Driver {
         link.is_some_and(Link::has_unfinished_sends)
     }
 
+    /// Whether a connected queue pair is in SQD and not drained.
+    pub(in crate::udp) fn is_draining(&mut self, qpn: Qpn) -> bool {
+        let link = self.link(qp_index(qpn));
+        link.is_some_and(Link::is_draining)
+    }
+
     /// Adds a datagram to the batch, which [`Driver::transmit`] sends. Returns the request's status, or `None` if
     /// the socket takes no more packets now.
     pub(in crate::udp) fn send_datagram(

@@ -166,6 +166,12 @@ impl Requester {
         self.queue.front().is_some()
     }
 
+    /// Whether a request that had begun in SQD is not complete.
+    pub(super) fn is_draining(&self) -> bool {
+        let (oldest, from) = (self.queue.front(), self.drain_from);
+        oldest.is_some_and(|oldest| from.is_some_and(|from| oldest.first < from))
+    }
+
     /// Takes the oldest request that is not complete, for flushing.
     pub(super) fn take(&mut self) -> Option<Entry> {
         self.timers.clear();
