@@ -51,7 +51,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         "{} of {} cells became slower by more than {percent} %; the worst is {}, {} times as fast",
         regressed.len(),
         comparison.changes.len(),
-        worst.cell,
+        worst.name(),
         with_interval(worst)
     )
 }
@@ -76,7 +76,7 @@ fn print(comparison: &Comparison, args: &CompareArgs) -> anyhow::Result<()> {
     }
     let is_shown = |c: &&Change| args.all || c.verdict != Verdict::Unchanged;
     let shown: Vec<&Change> = comparison.changes.iter().filter(is_shown).collect();
-    let width = shown.iter().map(|c| c.cell.len()).max().unwrap_or(0);
+    let width = shown.iter().map(|c| c.name().len()).max().unwrap_or(0);
     if !shown.is_empty() {
         writeln!(
             out,
@@ -89,7 +89,7 @@ fn print(comparison: &Comparison, args: &CompareArgs) -> anyhow::Result<()> {
         writeln!(
             out,
             "{:width$}  {before:>10}  {after:>10}  {:>20}  {}",
-            change.cell,
+            change.name(),
             with_interval(change),
             verdict_word(change.verdict)
         )?;
@@ -102,6 +102,7 @@ fn json(change: &Change) -> serde_json::Value {
     json!({
         "cell": change.cell,
         "device": change.device,
+        "label": change.label,
         "metric": change.metric,
         "before": change.before,
         "after": change.after,

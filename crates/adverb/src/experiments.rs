@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::ExitCode;
 
-use adverb_experiments::{EXPERIMENTS, Experiment, Figure, PROGRAM_STUDIES, ProgramStudy};
+use adverb_experiments::{EXPERIMENTS, Experiment, Figure, PROGRAM_STUDIES, ProgramStudy, StudyId};
 use adverb_report::FigureSpec;
 use adverb_workload::pair::CellSpec;
 use serde_json::{Value, json};
@@ -12,24 +12,25 @@ use serde_json::{Value, json};
 use crate::args::Format;
 use crate::terminal;
 
-/// Prints all experiments with their figures.
-pub(crate) fn list(format: Format) -> anyhow::Result<ExitCode> {
+/// Prints the experiments with their figures: all, or the one that `--study` names.
+pub(crate) fn list(format: Format, asked: Option<StudyId>) -> anyhow::Result<ExitCode> {
     let mut stdout = terminal::stdout();
+    let is_asked = |id: &str| asked.is_none_or(|asked| asked.to_string() == id);
+    let own = EXPERIMENTS.iter().filter(|own| is_asked(own.id));
+    let of_programs = PROGRAM_STUDIES.iter().filter(|study| is_asked(study.id));
     if format == Format::Json {
-        let all = EXPERIMENTS.iter().map(in_json);
-        let all: Vec<Value> = all
-            .chain(PROGRAM_STUDIES.iter().map(study_in_json))
-            .collect();
+        let all = own.map(in_json);
+        let all: Vec<Value> = all.chain(of_programs.map(study_in_json)).collect();
         writeln!(stdout, "{}", json!({ "experiments": all }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    for experiment in &EXPERIMENTS {
+    for experiment in own {
         writeln!(stdout, "{}", heading(experiment))?;
         for figure in experiment.figures {
             writeln!(stdout, "  {:8}  {}", figure.spec.id, figure.spec.title)?;
         }
     }
-    for study in &PROGRAM_STUDIES {
+    for study in of_programs {
         let ProgramStudy {
             id, title, source, ..
         } = study;

@@ -141,13 +141,20 @@ fn see_help(error: &clap::Error) -> String {
     format!("see `{} --help`", command(error).join(" "))
 }
 
-/// Suggests the command most similar to an unknown one, or lists all commands.
+/// Suggests the command of a group that has this name (`model calibrate`) or the command most similar to an unknown one, or
+/// lists all commands.
 fn commands(error: &clap::Error) -> String {
+    let top = Cli::command();
+    let path = command(error);
+    let name = text(error, ContextKind::InvalidSubcommand).unwrap_or_default();
+    let mut below = top.get_subcommands().filter(|_| path.len() == 1);
+    if let Some(group) = below.find(|group| group.find_subcommand(&name).is_some()) {
+        let group = group.get_name();
+        return format!("did you mean `adverb {group} {name}`? see `adverb {group} --help`");
+    }
     if let Some(near) = text(error, ContextKind::SuggestedSubcommand) {
         return format!("did you mean {near}? {}", see_help(error));
     }
-    let top = Cli::command();
-    let path = command(error);
     let at = path
         .iter()
         .skip(1)

@@ -21,6 +21,7 @@ mod progress;
 mod ranks;
 mod report;
 mod request;
+mod resumed;
 mod run;
 mod section;
 mod services;

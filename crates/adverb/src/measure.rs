@@ -66,7 +66,13 @@ fn run(
         &points,
         (&args.on.out, Some(args.on.format)),
     )?;
-    cells.retain(|spec| !sink.has(|r: &Record| r.cell == spec.id && recorder.is_of(r)));
+    let mut earlier = Vec::new();
+    cells.retain(|spec| {
+        let record = sink.earlier(|r| r.cell == spec.id && recorder.is_of(r));
+        earlier.extend(record.cloned());
+        record.is_none()
+    });
+    sink.reuse_of_length(&earlier, &args.length)?;
     if let (true, [cell]) = (args.length.run_forever, &cells[..]) {
         return forever(cell, (&mut recorder, &interrupt), sink);
     }

@@ -128,7 +128,7 @@ fn common(args: &MeasureArgs, op: Opcode) -> Result<Request, Usage> {
             ..Traffic::default()
         },
         length: args.length.or(default),
-        repetitions: args.length.repetitions,
+        repetitions: args.length.repetitions.unwrap_or(REPETITIONS),
         warmup: args.length.warmup,
         ..Request::new(op, args.size.unwrap_or(default_size))
     })

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
-use adverb_launch::SUPPORT;
+use adverb_launch::{SUPPORT, Usage};
 use adverb_measure::{Ending, Folder, Meta, Rendered, render};
 use adverb_results::{Outcome, Record, Values, Writer};
 use anyhow::{Context as _, bail};
 
-use crate::args::{Format, LimitArgs, OutArgs};
+use crate::args::{Format, LengthArgs, LimitArgs, OutArgs};
 use crate::section::{Section, flat_injected};
-use crate::{hosts, terminal};
+use crate::{hosts, resumed, terminal};
 
 /// How the records of a program are printed.
 pub(crate) trait Table {
@@ -114,15 +114,10 @@ impl<T> Sink<T> {
         }
     }
 
-    /// Whether a resumed folder has a measured record like this.
-    pub(crate) fn has(&self, like: impl Fn(&Record) -> bool) -> bool {
-        self.earlier(like).is_some()
-    }
-
-    /// Returns a measured record like this from a resumed folder.
+    /// Returns the last measured record like this from a resumed folder.
     pub(crate) fn earlier(&self, like: impl Fn(&Record) -> bool) -> Option<&Record> {
         let mut earlier = self.folder.iter().flat_map(|kept| &kept.earlier);
-        earlier.find(|record| record.is_ok() && record.label == self.label && like(record))
+        earlier.rfind(|record| record.is_ok() && record.label == self.label && like(record))
     }
 
     /// Writes a record to the folder, prints it with `--json`, and checks it against the limits.
@@ -140,13 +135,44 @@ impl<T> Sink<T> {
             out.flush()?;
         }
         if record.is_ok() {
-            let violations = self.limits.violations(record);
-            self.missed += usize::from(!violations.is_empty());
-            for violation in violations {
-                terminal::warn(&format!("{}: {violation}", record.cell));
-            }
+            self.check(record);
         }
         Ok(())
+    }
+
+    /// Says how many points are kept as a resumed folder has them, and checks them against the limits, which may be others
+    /// than when they were measured.
+    pub(crate) fn reuse(&mut self, kept: &[&Record]) {
+        match kept.len() {
+            0 => {}
+            1 => terminal::say("1 point was measured before and is kept"),
+            n => terminal::say(&format!("{n} points were measured before and are kept")),
+        }
+        kept.iter().for_each(|record| self.check(record));
+    }
+
+    /// The same for records of `ping` and `blast`, which may have another length than is asked for now.
+    ///
+    /// # Errors
+    /// More repetitions are asked for than a record has.
+    pub(crate) fn reuse_of_length(
+        &mut self,
+        kept: &[Record],
+        length: &LengthArgs,
+    ) -> Result<(), Usage> {
+        let mut all = kept.iter();
+        all.try_for_each(|record| resumed::check_length(length, record))?;
+        self.reuse(&kept.iter().collect::<Vec<_>>());
+        Ok(())
+    }
+
+    /// Checks a measured record against the limits.
+    fn check(&mut self, record: &Record) {
+        let violations = self.limits.violations(record);
+        self.missed += usize::from(!violations.is_empty());
+        for violation in violations {
+            terminal::warn(&format!("{}: {violation}", record.cell));
+        }
     }
 
     /// Returns the table.

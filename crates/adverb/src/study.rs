@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use adverb_host::{Busy, now_rfc3339};
 use adverb_launch::{DeviceChoice, Hardware, Interrupt, Mode, printable, take_what_does_not_fit};
 use adverb_measure::{
-    Backend, Cut, Done, Measured, Meta, Pass, Recorder, Rendered, Tally, kept, read, render,
+    Backend, Cut, Done, Folder, Measured, Meta, Pass, Recorder, Rendered, Tally, kept, read, render,
 };
 use adverb_results::{Outcome, Record, Site, Writer};
 use adverb_workload::pair::{CellSpec, Side};
@@ -23,16 +23,16 @@ use crate::args::{Format, StudyArgs};
 use crate::busy::LoadMonitor;
 use crate::progress::Progress;
 use crate::{experiments, hosts, report, terminal};
-use begin::{Begun, begin, parameters};
+use begin::{parameters, places};
 use planned::Planned;
 
 /// Runs the study and prints its findings.
 pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     if args.list {
-        return experiments::list(args.format);
+        return experiments::list(args.format, args.study);
     }
     let out = folder(args);
-    let (folder, meta) = parameters(args, &out)?;
+    let (folder, mut meta) = parameters(args, &out)?;
     if let Some(study) = meta.programs() {
         // It is locked again for the records.
         drop(folder);
@@ -41,12 +41,9 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     if args.degen {
         return Err(ends::only_wan().into());
     }
-    let Begun {
-        folder,
-        mut meta,
-        places,
-    } = begin(args, &out, (folder, meta))?;
+    let places = places(args, &meta)?;
     let plans = planned::plans(args, &mut meta, places)?;
+    let folder = folder.map_or_else(|| Folder::claim(&out), Ok)?;
     let (writer, earlier) = if args.resume {
         folder.resume(hosts::log)?
     } else {

@@ -1,11 +1,12 @@
 //! Runs the cells of all pairs, and keeps their records.
 
-use adverb_launch::Interrupt;
+use adverb_launch::{Interrupt, Usage};
 use adverb_measure::{AllPairs, Hosts, PairCell};
 use adverb_results::{Outcome, Record};
 use anyhow::bail;
 
 use super::Point;
+use crate::args::LengthArgs;
 use crate::progress::Progress;
 use crate::sink::Sink;
 use crate::terminal;
@@ -38,6 +39,29 @@ impl Bench {
         }
     }
 
+    /// Says which records of a resumed folder are kept.
+    ///
+    /// # Errors
+    /// More repetitions are asked for than a record has.
+    pub(super) fn reuse(
+        &self,
+        points: &[Point],
+        sink: &mut Sink<()>,
+        length: &LengthArgs,
+    ) -> Result<(), Usage> {
+        let cells = points.iter().flat_map(|p| cells(p, self.pairs.hosts()));
+        let kept = cells.filter_map(|cell| self.earlier(&cell, sink));
+        let kept: Vec<Record> = kept.collect();
+        sink.reuse_of_length(&kept, length)
+    }
+
+    /// Returns the record that a resumed folder has of a cell.
+    fn earlier(&self, cell: &PairCell<'_>, sink: &Sink<()>) -> Option<Record> {
+        let (id, device) = (self.pairs.id(cell), self.pairs.device(cell));
+        let earlier = sink.earlier(|r| r.cell == id && r.device == device);
+        earlier.cloned()
+    }
+
     /// Measures all pairs at one point, and returns their records. A pair that fails does not end it.
     ///
     /// # Errors
@@ -50,13 +74,12 @@ impl Bench {
     ) -> anyhow::Result<Vec<Record>> {
         let mut records = Vec::new();
         for cell in cells(point, self.pairs.hosts()) {
-            let (id, device) = (self.pairs.id(&cell), &self.pairs.hosts().get(0).device);
-            if let Some(record) = sink.earlier(|r| r.cell == id && r.device == *device) {
-                records.push(record.clone());
+            if let Some(record) = self.earlier(&cell, sink) {
+                records.push(record);
                 self.progress.end();
                 continue;
             }
-            self.progress.begin(&id);
+            self.progress.begin(&self.pairs.id(&cell));
             let mut record = self.pairs.run(&cell, interrupt)?;
             if let Outcome::Failed { reason } = &record.outcome {
                 let name = format!("{} {} → {}", cell.spec.program, cell.from, cell.to);

@@ -66,6 +66,7 @@ pub(crate) fn run(points: &[PingArgs]) -> anyhow::Result<()> {
         table::print_hosts(&hosts)?;
     }
     let mut bench = Bench::new(AllPairs::new(launcher, hosts), &points);
+    bench.reuse(&points, &mut sink, &args.length)?;
     let measured = points.iter().try_for_each(|point| {
         let records = bench.measure(point, &mut sink, &interrupt)?;
         match args.on.format {

@@ -11,21 +11,21 @@ use super::value::{count, duration};
 pub(crate) struct LengthArgs {
     /// Rounds (ping) or messages (blast) in each repetition [default: as the duration allows]
     #[arg(long, value_name = "N", value_parser = count::<u64, _>(1..), conflicts_with = "duration")]
-    iters: Option<u64>,
+    pub(crate) iters: Option<u64>,
 
     /// Measure each size for about this long, all repetitions together: seconds (10), or with a unit
     /// (500ms) [default: 1s; of a model 10ms, in virtual time]
     #[arg(long, value_name = "TIME", value_parser = duration)]
-    duration: Option<Span>,
+    pub(crate) duration: Option<Span>,
 
     /// Repeat the measurement until Ctrl-C: a line about each one on stderr, then the row of them all;
     /// the exit status is 130
     #[arg(long, conflicts_with = "iters")]
     pub(crate) run_forever: bool,
 
-    /// Number of repetitions; the ±95 % interval comes from their spread (a single one has none)
-    #[arg(long, value_name = "N", default_value = "5", value_parser = count::<u32, _>(1..=1000))]
-    pub(crate) repetitions: u32,
+    /// Number of repetitions; the ±95 % interval comes from their spread (a single one has none) [default: 5]
+    #[arg(long, value_name = "N", value_parser = count::<u32, _>(1..=1000))]
+    pub(crate) repetitions: Option<u32>,
 
     /// Warm-up rounds or messages before the first repetition; with --iters 0 for none [default: until the rate
     /// has been estimated]

@@ -45,7 +45,7 @@ pub(crate) use connect::ConnectArgs;
 pub(crate) use degen::DegenArgs;
 pub(crate) use format::Format;
 pub(crate) use install::{CompletionsArgs, ManArgs};
-pub(crate) use length::RunsArgs;
+pub(crate) use length::{LengthArgs, RunsArgs};
 pub(crate) use limit::LimitArgs;
 pub(crate) use loops::{ClosedLoopArgs, LoadArgs, LoopArgs, OnOff, OpenLoopArgs, WorkerMix};
 pub(crate) use machine::{DevicesArgs, DoctorArgs, NodesArgs};
@@ -160,16 +160,18 @@ pub(crate) fn command() -> clap::Command {
             })
             .mut_arg("machines", |arg| arg.help(machines))
     });
+    let alone = |arg: Arg| {
+        arg.default_value("1")
+            .help("Requests posted with one doorbell, once all of them fit; 1 posts each alone")
+    };
+    let command = command.mut_subcommand("closed-loop", |closed| closed.mut_arg("batch", alone));
     command.mut_subcommand("open-loop", |open| {
         let queue = "Requests of a queue pair's send queue, which the thread keeps full";
         open.mut_arg("outstanding", |arg| arg.default_value("1024").help(queue))
             .mut_arg("qps", |arg| {
                 arg.default_value("1").help("Queue pairs per client")
             })
-            .mut_arg("batch", |arg| {
-                arg.default_value("1")
-                    .help("Requests posted with one doorbell")
-            })
+            .mut_arg("batch", alone)
     })
 }
 

@@ -13,7 +13,8 @@ pub(crate) struct OutArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Continue in --out, and skip the points that were already measured
+    /// Continue in --out, and keep the points that were already measured, also if they were measured for another time;
+    /// more --repetitions are added
     #[arg(long, requires = "out")]
     pub(crate) resume: bool,
 

@@ -82,8 +82,8 @@ pub(crate) struct StudyArgs {
     #[arg(long, value_name = "RATE,...", value_delimiter = ',')]
     pub(crate) rates: Vec<LinkRate>,
 
-    /// List the experiments and their figures, and measure nothing
-    #[arg(long, conflicts_with_all = ["study", "only", "rates", "out", "resume"])]
+    /// List the experiments and their figures, or those of --study, and measure nothing
+    #[arg(long, conflicts_with_all = ["only", "rates", "out", "resume"])]
     pub(crate) list: bool,
 
     /// Repetitions of each cell, in passes over the whole plan; with --resume, a larger number adds

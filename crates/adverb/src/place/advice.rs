@@ -113,7 +113,7 @@ impl Model {
             let job = Job::Pattern(self.program.pattern(), schedule);
             let cell = JobCell::new(name, &params, String::new(), job);
             let measured =
-                (self.recorder).in_order(&[&cell], (1, interrupt), |measured| measured())?;
+                (self.recorder).in_order(&[(&cell, 1..=1)], interrupt, |measured| measured())?;
             let rate = measured
                 .first()
                 .and_then(|record| record.metric("requests_per_s"));

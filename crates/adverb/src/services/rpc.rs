@@ -325,5 +325,8 @@ fn print_answers(records: &[Record]) -> anyhow::Result<()> {
             writeln!(out, "{answer}")?;
         }
     }
+    if let Some(answer) = answer::of_devices(records) {
+        writeln!(out, "{answer}")?;
+    }
     Ok(out.flush()?)
 }

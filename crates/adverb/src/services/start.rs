@@ -1,5 +1,6 @@
 //! Runs programs with several members and prints their records.
 
+use std::ops::RangeInclusive;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::busy::LoadMonitor;
 use crate::hosts;
 use crate::progress::Measuring;
 use crate::request::{Shape, check_path, check_places};
+use crate::resumed::{self, TIME_NOISE};
 use crate::section::with_program;
 use crate::sink::{Sink, Table};
 use crate::terminal;
@@ -26,8 +28,7 @@ use crate::terminal;
 /// Why a model refuses --repetitions.
 pub(crate) const NO_NOISE: &str = "--repetitions: virtual time has no noise, so a model repeats only what loses packets; leave it out";
 
-/// Metric of a point that failed or was interrupted after some of its runs: how many did not end. `--resume` measures the
-/// point again.
+/// Metric of a point that failed or was interrupted after some of its runs: how many did not end. `--resume` runs them.
 const MISSING: &str = "repetitions_missing";
 
 /// Timeout of a program in addition to the time that it measures.
@@ -172,31 +173,30 @@ pub(super) fn measure_each<T: Table>(
         let is_served_here = recorder.backend().is_served_here();
         let device = args.on.device.choice();
         monitors.extend((!is_served_here).then(|| LoadMonitor::from_now(&device)));
-        let kept = cells.iter().map(|cell| {
-            let id = cell.id();
-            let is_whole = |record: &Record| record.metric(MISSING).is_none();
-            let kept = sink.earlier(|r| r.cell == id && recorder.is_of(r) && is_whole(r));
-            kept.cloned()
-        });
-        let kept: Vec<Option<Record>> = kept.collect();
-        let left = cells.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
-        let left: Vec<&JobCell> = left.map(|(cell, _)| cell).collect();
+        let all = with_remaining_runs(cells, recorder, &mut sink, args);
+        let left = all.iter().filter(|(.., passes)| !passes.is_empty());
+        let runs = left.clone();
+        let runs = runs.map(|(cell, _, passes)| (*cell, passes.clone()));
+        let runs: Vec<_> = runs.collect();
         let mut now = Vec::new();
-        recorder.in_order(&left, (args.repetitions, &interrupt), |measured| {
-            for (place, cell) in left.iter().enumerate() {
+        recorder.in_order(&runs, &interrupt, |measured| {
+            for (place, (cell, earlier, passes)) in left.enumerate() {
                 if let Some(router) = args.router {
                     let faults = cell.job.path().impairment;
                     let sent = router.send(faults.unwrap_or_default());
                     sent.context("the router between the ends has ended")?;
                 }
-                let shown = Measuring::point(place, left.len(), &cell.id());
-                let (runs, ended) = finished(measured())?;
+                let shown = Measuring::point(place, runs.len(), &cell.id());
+                let (measured, ended) = finished(measured())?;
                 drop(shown);
-                let count = runs.len();
-                for mut record in merged(runs) {
+                let before = *passes.start() as usize - 1;
+                let count = before + measured.len();
+                let earlier = earlier.as_ref().filter(|_| before > 0);
+                let earlier = earlier.map(without_what_is_missing);
+                for mut record in merged(earlier.into_iter().chain(measured).collect()) {
                     warn_if_short(&cell.job, (&record, count), args);
                     if ended.is_err() {
-                        note_missing(&mut record, count, args.repetitions);
+                        note_missing(&mut record, count, *passes.end());
                     }
                     now.push(record.clone());
                     sink.take(record)?;
@@ -207,7 +207,10 @@ pub(super) fn measure_each<T: Table>(
         })?;
         new += now.len();
         let mut now = now.into_iter();
-        let of_device = kept.into_iter().map(|kept| kept.or_else(|| now.next()));
+        let of_device = all.into_iter().map(|(_, kept, passes)| {
+            let kept = kept.filter(|_| passes.is_empty());
+            kept.or_else(|| now.next())
+        });
         records.extend(of_device.flatten());
         Ok(())
     });
@@ -220,6 +223,74 @@ pub(super) fn measure_each<T: Table>(
         new,
         rendered,
     })
+}
+
+/// A point, what a resumed folder has of it, and the numbers of the runs that remain.
+type PointToRun<'c> = (&'c JobCell, Option<Record>, RangeInclusive<u32>);
+
+/// Returns what is to be run of each point, and says what a resumed folder has.
+fn with_remaining_runs<'c, T>(
+    cells: &'c [JobCell],
+    recorder: &JobRecorder,
+    sink: &mut Sink<T>,
+    args: &Setting<'_>,
+) -> Vec<PointToRun<'c>> {
+    let all = cells.iter().map(|cell| {
+        let earlier = sink.earlier(|record| recorder.is_of(cell, record)).cloned();
+        let asked = recorder.repetitions(cell, args.repetitions);
+        let passes = remaining(earlier.as_ref(), asked);
+        (cell, earlier, passes)
+    });
+    let all: Vec<PointToRun<'_>> = all.collect();
+    let kept = all.iter().filter(|(.., passes)| passes.is_empty());
+    let kept: Vec<&Record> = kept.filter_map(|(_, kept, _)| kept.as_ref()).collect();
+    sink.reuse(&kept);
+    for (cell, earlier, _) in &all {
+        warn_of_another_duration(&cell.job, earlier.as_ref(), args);
+    }
+    all
+}
+
+/// Returns the numbers of the runs of a point that remain after those that an `earlier` record has; empty if it is whole.
+fn remaining(earlier: Option<&Record>, asked: u32) -> RangeInclusive<u32> {
+    let Some(earlier) = earlier else {
+        return 1..=asked;
+    };
+    let missing = earlier.metric(MISSING).unwrap_or(0.0) as u32;
+    match earlier.repetition_count() as u32 {
+        // The record of a program without figures of repetitions does not say how many it has: they are all there.
+        0 if missing == 0 => asked + 1..=asked,
+        0 => 1..=asked,
+        done => done + 1..=asked.max(done + missing),
+    }
+}
+
+/// Returns the record of the first runs of a point, to be merged with the others.
+fn without_what_is_missing(record: &Record) -> Record {
+    let mut record = record.clone();
+    // The output adds the label to what it keeps.
+    record.label = None;
+    if let Some(metrics) = &mut record.metrics {
+        metrics.shift_remove(MISSING);
+    }
+    record
+}
+
+/// Warns if a point was measured for another time than is typed now: the folder keeps its figures.
+fn warn_of_another_duration(job: &Job, earlier: Option<&Record>, args: &Setting<'_>) {
+    let elapsed = earlier.and_then(|record| {
+        let runs = record.repetition_count().max(1);
+        Some((record, record.metric("elapsed_ns")? / runs as f64))
+    });
+    let Some((record, elapsed)) = elapsed.filter(|_| args.keeps_duration) else {
+        return;
+    };
+    let asked = job.asked();
+    let factor = elapsed / asked.as_ns_f64();
+    if !(1.0 / TIME_NOISE..TIME_NOISE).contains(&factor) {
+        let measured = format::time(elapsed);
+        resumed::warn((record, &measured), &format!("--duration {asked}"));
+    }
 }
 
 /// Returns the records of the runs of a point that ended, and why there are no more.
@@ -325,18 +396,20 @@ fn recorder(args: &Setting<'_>, cells: &[JobCell]) -> anyhow::Result<JobRecorder
         .iter()
         .try_for_each(|cell| launcher.check(&cell.job))?;
     let info = DeviceInfo::query(&launcher.device())?;
-    let is_plain = |cell: &JobCell| cell.job.is_connected() && cell.job.path().impairment.is_none();
-    let is_within = launcher.is_within_memory() && cells.iter().any(is_plain);
-    if is_within {
+    let local = launcher.is_within_memory().then_some(DeviceChoice::SOFT);
+    let local = local.as_ref().map(DeviceInfo::query).transpose()?;
+    let at = launcher.device();
+    let recorder = JobRecorder::new(Backend::Hosts(Box::new(launcher)), info, timeout);
+    let recorder = recorder.within_memory(local);
+    if cells
+        .iter()
+        .any(|cell| recorder.is_within_memory(&cell.job))
+    {
         terminal::warn(&format!(
-            "all members are at {} and share memory: connected queue pairs use the local port, only datagrams use UDP; for UDP name an address for each host (--device soft@ADDR,soft@ADDR or --peer)",
-            launcher.device()
+            "all members are at {at} and share memory: this measures the local port, as device soft; for UDP name an address for each host (--device soft@ADDR,soft@ADDR or --peer)"
         ));
     }
-    let recorder = JobRecorder::new(Backend::Hosts(Box::new(launcher)), info, timeout);
-    Ok(recorder
-        .within_memory(is_within)
-        .counting_pcie(args.pcie_counters))
+    Ok(recorder.counting_pcie(args.pcie_counters))
 }
 
 /// Refuses a program of UC or UD queue pairs on a device that has only RC.

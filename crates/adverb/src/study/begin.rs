@@ -11,16 +11,7 @@ use anyhow::bail;
 use super::planned::{StudyDevice, asked_figures};
 use crate::args::{DeviceArgs, PlaceArgs, StudyArgs, flags_of};
 use crate::request::{self, Shape};
-use crate::services::NO_NOISE;
 use crate::{hosts, terminal};
-
-/// A study whose device and places have been checked.
-pub(super) struct Begun {
-    pub(super) folder: Folder,
-    pub(super) meta: Meta,
-    /// The device of all figures, then those that it is compared with.
-    pub(super) places: Vec<StudyDevice>,
-}
 
 /// Returns the parameters of a new study, or the locked folder of one that is resumed, with its parameters.
 pub(super) fn parameters(args: &StudyArgs, out: &Path) -> anyhow::Result<(Option<Folder>, Meta)> {
@@ -39,16 +30,9 @@ pub(super) fn parameters(args: &StudyArgs, out: &Path) -> anyhow::Result<(Option
     Ok((Some(folder), meta))
 }
 
-/// Checks device and places. A server is contacted before a new folder is created, so that an unreachable
-/// one leaves no folder.
-pub(super) fn begin(
-    args: &StudyArgs,
-    out: &Path,
-    (folder, meta): (Option<Folder>, Meta),
-) -> anyhow::Result<Begun> {
-    if args.repetitions.is_some() && matches!(meta.device, DeviceChoice::Model(_)) {
-        return Err(Usage(NO_NOISE.to_owned()).into());
-    }
+/// Checks device and places. Returns the device of all figures, then those that it is compared with. A server is contacted
+/// before a new folder is created, so that an unreachable one leaves no folder.
+pub(super) fn places(args: &StudyArgs, meta: &Meta) -> anyhow::Result<Vec<StudyDevice>> {
     let mut devices = std::iter::once(&meta.device).chain(&meta.other_devices);
     if let Some(device) = devices.find(|device| matches!(device, DeviceChoice::Tcp(_))) {
         let reason = format!(
@@ -61,16 +45,11 @@ pub(super) fn begin(
             "--device: both sides of a study use one device; repeat --device to compare several";
         return Err(Usage(reason.to_owned()).into());
     }
-    let mut places = vec![first_place(args, &meta)?];
+    let mut places = vec![first_place(args, meta)?];
     for device in &meta.other_devices {
-        places.push(another_place(device, args, &meta)?);
+        places.push(another_place(device, args, meta)?);
     }
-    let folder = folder.map_or_else(|| Folder::claim(out), Ok)?;
-    Ok(Begun {
-        folder,
-        meta,
-        places,
-    })
+    Ok(places)
 }
 
 /// The device of all figures, with the peer of the study.

@@ -11,10 +11,11 @@ use adverb_verbs::LinkRate;
 use adverb_workload::pair::{CellSpec, Length};
 
 use crate::args::{PlaceArgs, StudyArgs};
+use crate::services::NO_NOISE;
 
 /// Virtual time that a cell measures on a model, instead of the quick study's 0.27 s on a real device. It is one
 /// repetition, because virtual time has no noise, unless chance decides which packets are lost.
-const MODEL_DURATION: Span = Span::from_ms(2);
+const MODEL_DURATION: Span = Span::from_ms(1);
 
 /// A device of a study, and where the two sides run.
 pub(super) struct StudyDevice {
@@ -41,17 +42,30 @@ pub(super) struct Planned {
     pub(super) numbers: Vec<Option<u32>>,
 }
 
+impl Planned {
+    /// Whether another repetition of what is measured may give other figures.
+    fn has_noise(&self) -> bool {
+        let mut cells = self.cells.iter();
+        let loses = |cell: &CellSpec| self.asked.contains(&cell.id) && cell.params.path.loses();
+        !self.at.is_model() || cells.any(loses)
+    }
+}
+
 /// Returns the plan of each device. The first device and models, which take seconds, measure all figures; other devices
 /// only the figures that compare devices.
 ///
 /// # Errors
-/// No figure that was asked for can be measured on a device.
+/// No figure that was asked for can be measured on a device, or repetitions are asked for where they are all the same.
 pub(super) fn plans(
     args: &StudyArgs,
     meta: &mut Meta,
     places: Vec<StudyDevice>,
 ) -> Result<Vec<Planned>, Usage> {
-    let asked = asked_figures(args)?;
+    let asked = match asked_figures(args)? {
+        // Of a resumed study, all of its figures, which may be ones that have to be asked for.
+        asked if asked.is_empty() => meta.only.clone(),
+        asked => asked,
+    };
     let mut places = places.into_iter();
     let first = places.next().map(|at| {
         let (planned, unfilled) = planned(args, meta, at, (&meta.only, &asked))?;
@@ -74,6 +88,9 @@ pub(super) fn plans(
         if !asked_here.is_empty() {
             plans.push(planned(args, meta, at, (&only, &asked_here))?.0);
         }
+    }
+    if args.repetitions.is_some() && !plans.iter().any(Planned::has_noise) {
+        return Err(Usage(NO_NOISE.to_owned()));
     }
     Ok(plans)
 }
@@ -112,10 +129,12 @@ fn planned(
     let mut numbers = vec![None];
     if at.is_model() {
         for cell in &mut plan.cells {
-            cell.params.length = Length::Duration(MODEL_DURATION);
-            if !cell.params.path.loses() {
-                cell.params.repetitions = 1;
-            }
+            let params = &mut cell.params;
+            params.length = Length::Duration(MODEL_DURATION);
+            params.repetitions = match params.path.loses() {
+                true => args.repetitions.unwrap_or(params.repetitions),
+                false => 1,
+            };
         }
     } else {
         let passes = meta.profile.repetitions();

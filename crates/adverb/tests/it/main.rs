@@ -26,6 +26,7 @@ mod place;
 mod random;
 mod ranks;
 mod restricted;
+mod resumed;
 mod rpc;
 mod run;
 mod services;

@@ -228,3 +228,16 @@ fn what_cannot_be_is_one_line() {
     let line = other.refused(1);
     assert!(line.contains("it is not of the same IP version"), "{line}");
 }
+
+/// Eleven messages have ten intervals between them.
+#[test]
+fn the_rates_are_of_the_intervals_between_messages() {
+    let line = "mcast --device model:connect_ib --messages 11 --rate 10k --json";
+    let record = Place::new().run(line).record();
+    let roles = record["roles"].as_array().unwrap().iter();
+    let roles = roles.map(|role| &role["metrics"]["messages_per_s"]);
+    for rate in roles.chain([&record["metrics"]["messages_per_s"]]) {
+        let rate = rate.as_f64().unwrap();
+        assert!((rate / 1e4 - 1.0).abs() < 0.05, "{record}");
+    }
+}

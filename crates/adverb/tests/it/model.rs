@@ -103,6 +103,20 @@ fn a_study_goes_on_and_measures_again_what_a_changed_preset_makes_stale() {
     assert_eq!(changed["skipped"], 0);
 }
 
+/// A program of several members, too.
+#[test]
+fn a_program_is_measured_again_with_a_changed_preset() {
+    let place = Place::new();
+    let file = place.path("mine.toml");
+    let line = "closed-loop --op read --preset mine.toml --out s --resume";
+    for (gbps, expected) in [(10, 1), (10, 1), (20, 2)] {
+        let limit = format!("gbps = {{ value = {gbps}, source = \"any\" }}");
+        fs::write(&file, preset(&limit)).unwrap();
+        place.run(line).ok();
+        assert_eq!(records(&place.path("s")).len(), expected);
+    }
+}
+
 #[test]
 fn a_copy_of_a_preset_does_not_pass_for_the_original() {
     let place = Place::new();

@@ -96,3 +96,40 @@ fn a_model_measures_the_timeouts_of_lost_packets() {
     let long = number(&format!("{line} --duration 3s"), "/metrics/requests_per_s");
     assert!((0.7..1.4).contains(&(usual / long)), "{usual}, {long}");
 }
+
+/// READs that were posted before the measured time would otherwise end in it.
+#[test]
+fn a_store_in_memory_sends_no_more_than_its_link() {
+    let line = "kv --by memory --value 4K --put 0 --clients 8 --device model:cx3";
+    let rate = number(line, "/metrics/requests_per_s");
+    // 56 Gbit/s less the code of FDR and the headers; 2 % is the drift that is accepted.
+    let gbps = rate * 4096.0 * 8.0 / 1e9;
+    assert!((40.0..52.2).contains(&gbps), "{gbps}");
+}
+
+#[test]
+fn a_closed_loop_keeps_its_requests_in_flight() {
+    let line =
+        "closed-loop --op read --inbound --clients 20 --outstanding 24 --qps 1 --device model:cx7";
+    let record = record(line);
+    let of = |path: &str| record.pointer(path).and_then(Value::as_f64).unwrap();
+    let in_flight = of("/metrics/requests_per_s") * of("/metrics/latency_ns/mean") / 1e9;
+    assert!((0.97..1.03).contains(&(in_flight / 480.0)), "{in_flight}");
+}
+
+#[test]
+fn atomics_on_many_words_are_limited_by_their_slots() {
+    let line = "closed-loop --op fetch-add --inbound --clients 64 --machines 8 --outstanding 16 --qps 1 --device model:connect_ib";
+    let busiest = &record(line)["metrics"]["busiest"];
+    let resource = busiest["resource"].as_str().unwrap();
+    assert!(resource.contains("atomics"), "{busiest}");
+    assert!(busiest["percent"].as_f64().unwrap() > 80.0, "{busiest}");
+}
+
+#[test]
+fn an_error_behind_a_bad_path_names_the_options_that_help() {
+    let line = "blast --op write --loss 60% --retries 1 --device model:cx3";
+    let ended = Place::new().run(line);
+    let error = ended.failed(1);
+    assert!(error.contains("raise --retries or --timeout"), "{error}");
+}

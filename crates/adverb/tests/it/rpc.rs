@@ -153,7 +153,7 @@ fn latency_and_cpu_are_plotted_over_the_offered_load() {
     let page = std::fs::read_to_string(place.path("load/report.html")).unwrap();
     for figure in ["mean latency", "CPU of a client", "CPU of the server"] {
         assert!(
-            page.contains(&format!("{figure} over offered_per_s")),
+            page.contains(&format!("{figure} over offered requests per second")),
             "{figure}"
         );
     }
@@ -219,6 +219,28 @@ fn ways_are_compared_at_the_same_point_of_the_workload() {
         rates.contains("READ over RC answers soonest at offered=1.00 M/s to 8.00 M/s; at offered=100 M/s no way keeps up"),
         "{rates}"
     );
+}
+
+/// A way "led" at all points, at most of which the ways were equal.
+#[test]
+fn a_way_leads_only_where_it_is_faster_by_more_than_two_percent() {
+    let sizes = answer("--by send,write-send --transport rc --reply 180,8K,64K --clients 8");
+    let leaders = "WRITE answered by SEND over RC has the highest rate at reply_bytes=180; SEND over RC and WRITE answered by \
+                   SEND over RC have the highest rate at reply_bytes=8192 to 65536, equal within 2 %.";
+    assert!(sizes.contains(leaders), "{sizes}");
+}
+
+/// One way on several devices had no sentence.
+#[test]
+fn the_fastest_of_several_devices_is_named() {
+    let devices = "rpc --device model:cx3,model:cx7 --by send --transport rc --clients 8";
+    let out = Place::new().run(devices).ok().out;
+    let last = out.lines().last().unwrap();
+    assert!(
+        last.starts_with("model:cx3 has the highest rate ("),
+        "{out}"
+    );
+    assert!(last.contains("× the rate of model:cx7 ("), "{out}");
 }
 
 #[test]

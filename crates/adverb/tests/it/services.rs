@@ -1,6 +1,6 @@
 //! `sequencer`, `kv` and `closed-loop`: on the user-space device and on the model.
 
-use crate::common::{Place, end_of, signal, wait_for};
+use crate::common::{Place, end_of, records, signal, wait_for};
 use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -355,6 +355,37 @@ fn members_at_one_address_are_said_to_share_memory() {
     let place = Place::new();
     let args = "sequencer --by atomics --duration 20ms --device soft@127.48.0.1";
     let talk = place.run(args).ok().talk;
-    let warning = "warning: all members are at soft@127.48.0.1 and share memory: connected queue pairs use the local port, only datagrams use UDP; for UDP name an address for each host (--device soft@ADDR,soft@ADDR or --peer)";
+    let warning = "warning: all members are at soft@127.48.0.1 and share memory: this measures the local port, as device soft; for UDP name an address for each host (--device soft@ADDR,soft@ADDR or --peer)";
     assert!(talk.lines().any(|line| line == warning), "{talk}");
+}
+
+/// A resumed folder keeps the two apart.
+#[test]
+fn what_members_at_one_address_measure_is_not_taken_for_udp() {
+    let place = Place::new();
+    let line =
+        "closed-loop --op write --clients 1 --outstanding 1 --duration 20ms --out s --resume";
+    for device in ["soft@127.48.1.1", "soft@127.48.1.1,soft@127.48.1.2"] {
+        place.run(&format!("{line} --device {device}")).ok();
+    }
+    let records = records(&place.path("s"));
+    let devices: Vec<_> = records
+        .iter()
+        .map(|r| r["device"]["name"].clone())
+        .collect();
+    assert_eq!(devices, ["soft", "soft@127.48.1.1"]);
+    assert_eq!(records[0]["cell"], records[1]["cell"]);
+    assert_eq!(records[0]["roles"][0]["device"], Value::Null);
+}
+
+#[test]
+fn a_histogram_says_which_share_of_the_requests_was_timed() {
+    let place = Place::new();
+    let line = "closed-loop --op write --duration 20ms --json";
+    let record = place.run(line).record();
+    let metrics = &record["metrics"];
+    let histogram = &metrics["histogram"];
+    let requests = metrics["requests"].as_f64().unwrap();
+    let every = (requests / histogram["samples"].as_f64().unwrap()).round();
+    assert_eq!(histogram["sampled_every"].as_f64(), Some(every.max(1.0)));
 }

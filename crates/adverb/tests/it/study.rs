@@ -78,6 +78,11 @@ fn check_report(dir: &Path) {
 #[test]
 fn the_experiments_are_listed_with_title_source_and_figures() {
     let place = Place::new();
+    let own = place.run("study --study numa --list").ok().out;
+    assert!(
+        own.starts_with("NUMA") && own.contains("\n  numa2") && !own.contains("fig1"),
+        "{own}"
+    );
     let listed = place.run("study --list").ok().out;
     for line in [
         "A performance study to guide RDMA programming decisions (P. MacArthur and R. D. Russell, HPCC 2012)",
@@ -184,6 +189,22 @@ fn a_study_of_one_repetition_gets_more_when_it_is_resumed() {
     let model = place.run("study --device model:cx3 --repetitions 2 --out m");
     assert_snapshot!(model.refused(2), @"error: --repetitions: virtual time has no noise, so a model repeats only what loses packets; leave it out");
     assert!(!place.path("m").exists());
+}
+
+#[test]
+fn a_study_of_a_model_repeats_what_loses_packets() {
+    let place = Place::new();
+    let dir = place.path("s");
+    let repetitions = || {
+        let records = records(&dir);
+        let last = records.last().unwrap();
+        last["metrics"]["repetitions"].as_array().unwrap().len()
+    };
+    let study = "study --only loss --device model:cx3 --repetitions 2 --out s";
+    place.run(study).ok();
+    assert_eq!(repetitions(), 2);
+    place.run("study --resume --repetitions 4 --out s").ok();
+    assert_eq!(repetitions(), 4);
 }
 
 /// It measures each cell once, and has no noise.

@@ -13,6 +13,7 @@ fn usage(args: &str) -> String {
 fn unknown_words() {
     assert_snapshot!(usage("foo"), @"error: unknown command 'foo': choose from study, ping, blast, closed-loop, open-loop, sequencer, kv, rpc, store, sync, connect, mcast, overlap, fetch, interference, rendezvous, run, env, degen, serve, devices, doctor, nodes, place, model, report, compare, claims, completions");
     assert_snapshot!(usage("pin --op send"), @"error: unknown command 'pin': did you mean ping? see `adverb --help`");
+    assert_snapshot!(usage("calibrate"), @"error: unknown command 'calibrate': did you mean `adverb model calibrate`? see `adverb model --help`");
     assert_snapshot!(usage("model foo"), @"error: unknown command 'foo': choose from list, show, trace, validate, calibrate");
     assert_snapshot!(usage("ping --op shout"), @"error: invalid --op 'shout': expected send, write-imm, write, read, write-read, fetch-add or cas");
     assert_snapshot!(usage("blast --op write-read"), @"error: invalid --op 'write-read': expected send, write-imm, write, read, fetch-add or cas");
@@ -21,7 +22,7 @@ fn unknown_words() {
     assert_snapshot!(usage("ping --op send --sise 8"), @"error: unknown argument '--sise': did you mean '--size'? see `adverb ping --help`");
     assert_snapshot!(usage("ping --op send now"), @"error: unknown argument 'now': see `adverb ping --help`");
     assert_snapshot!(usage("study --profile slow"), @"error: invalid --profile 'slow': expected quick, paper or full");
-    assert_snapshot!(usage("study --only fig1,fig9"), @"error: --only: invalid figure 'fig9': choose from fig1, fig2, fig3, fig4, fig5, fig6, table1, fig7, fig8, rank-rtt, rank-cpu, latency, loss, path (a letter names a panel: fig1a)");
+    assert_snapshot!(usage("study --only fig1,fig9"), @"error: --only: invalid figure 'fig9': choose from fig1, fig2, fig3, fig4, fig5, fig6, table1, fig7, fig8, rank-rtt, rank-cpu, latency, loss, path (a letter names a panel: fig1a); with --study wan from wan3, wan4a, wan4b, wan5, wan6, wan7, wan8, wan9, beyond; with --study numa from numa2, numa3, numa4, numa5c, numa5, numa5d, numa6, numa7, sync; with --study guidelines from ladder, cores, offered, queues, answers, atomics, units, sends, inbound, windows, kv, herd, generations, pcie");
     assert_snapshot!(usage("study --study kalia"), @"error: --study: invalid study 'kalia': choose from macarthur, russell, path, wan, numa, guidelines");
     assert_snapshot!(usage("study --study russell --only fig1"), @"error: --only fig1: not a figure of --study russell, which has rank-rtt, rank-cpu, latency");
 }

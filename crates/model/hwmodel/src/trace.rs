@@ -149,13 +149,19 @@ step_kinds! {
 }
 
 impl StepKind {
-    /// Whether no other step begins because this one ends: it overlaps what it waits for, or occupies a
+    /// Whether no other step of its message begins because this one ends: it overlaps what it waits for, or occupies a
     /// resource after the message has passed it.
     fn is_dead_end(self) -> bool {
         matches!(
             self,
             StepKind::Poll | StepKind::Sleep | StepKind::Unit | StepKind::ContextMiss
         )
+    }
+
+    /// Whether `next` can begin because this step ends. The next request of a queue pair begins when its unit is free.
+    fn can_lead_to(self, next: StepKind) -> bool {
+        let begins_request = || matches!(next.component(), Component::Nic | Component::Pcie);
+        !self.is_dead_end() || self == StepKind::Unit && begins_request()
     }
 }
 
@@ -181,7 +187,7 @@ impl Step {
     /// Whether `next` can have begun because this step ended.
     fn leads_to(&self, next: &Step) -> bool {
         self.end == next.begin
-            && !self.kind.is_dead_end()
+            && self.kind.can_lead_to(next.kind)
             && (self.machine == next.machine || self.kind == StepKind::Way)
     }
 }
@@ -398,6 +404,21 @@ mod tests {
                 StepKind::See
             ]
         );
+    }
+
+    #[test]
+    fn the_next_request_waits_for_the_unit() {
+        let steps = [
+            step(0, StepKind::BuildWqe, 0, 10),
+            step(0, StepKind::Unit, 10, 40),
+            step(0, StepKind::Transmit, 10, 30),
+            step(0, StepKind::Unit, 40, 70),
+            step(0, StepKind::Transmit, 40, 60),
+            step(0, StepKind::Way, 60, 80),
+            step(1, StepKind::See, 80, 90),
+        ];
+        let links = chain(&steps, at(0), (MachineId(1), at(90)));
+        assert_eq!(links, [0, 1, 4, 5, 6].map(Link::Step));
     }
 
     #[test]

@@ -90,6 +90,8 @@ impl Measured {
 fn used(machine: &Machine) -> Used {
     let nic = &machine.nic;
     let roles = u64::from(machine.roles().max(1));
+    let atomics = &nic.atomics;
+    let blocked = atomics.ports.iter().map(|port| port.blocked).max();
     let mut all = vec![
         ("CPU cores", machine.worked / roles),
         (MMIO, machine.rang / roles),
@@ -97,7 +99,9 @@ fn used(machine: &Machine) -> Used {
         ("NIC processing unit", busiest(&nic.units.turns)),
         ("NIC transmit side", nic.tx.busy()),
         ("NIC receive side", nic.rx.busy()),
-        ("lock of an atomic word", busiest(&nic.atomics.buckets)),
+        ("lock of an atomic word", busiest(&atomics.buckets)),
+        ("queue of atomics at a port", blocked.unwrap_or_default()),
+        ("slots for atomics", atomics.worked / atomics.slots as u64),
         ("port", busiest(&nic.ports)),
         ("link to the port", busiest(&nic.inbound)),
     ];

@@ -248,9 +248,18 @@ impl<'de> Deserialize<'de> for FigureId {
     }
 }
 
+/// Returns the names of the figures that need `--study`, as the end of a list.
+fn of_program_studies() -> String {
+    let studies = PROGRAM_STUDIES.iter().map(|study| {
+        let ids: Vec<&str> = study.figures.iter().map(|spec| spec.id).collect();
+        format!("; with --study {} from {}", study.id, ids.join(", "))
+    });
+    studies.collect()
+}
+
 /// The text is not the name of a figure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid figure '{text}': choose from {} (a letter names a panel: fig1a)", figures().map(|figure| figure.spec.id).collect::<Vec<_>>().join(", "))]
+#[error("invalid figure '{text}': choose from {} (a letter names a panel: fig1a){}", figures().map(|figure| figure.spec.id).collect::<Vec<_>>().join(", "), of_program_studies())]
 pub struct ParseFigureIdError {
     text: String,
 }
@@ -282,7 +291,7 @@ mod tests {
         let message = "fig9".parse::<FigureId>().unwrap_err().to_string();
         assert_eq!(
             message,
-            "invalid figure 'fig9': choose from fig1, fig2, fig3, fig4, fig5, fig6, table1, fig7, fig8, rank-rtt, rank-cpu, latency, loss, path (a letter names a panel: fig1a)"
+            "invalid figure 'fig9': choose from fig1, fig2, fig3, fig4, fig5, fig6, table1, fig7, fig8, rank-rtt, rank-cpu, latency, loss, path (a letter names a panel: fig1a); with --study wan from wan3, wan4a, wan4b, wan5, wan6, wan7, wan8, wan9, beyond; with --study numa from numa2, numa3, numa4, numa5c, numa5, numa5d, numa6, numa7, sync; with --study guidelines from ladder, cores, offered, queues, answers, atomics, units, sends, inbound, windows, kv, herd, generations, pcie"
         );
         let message = "lan".parse::<StudyId>().unwrap_err().to_string();
         assert_eq!(

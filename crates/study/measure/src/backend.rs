@@ -2,7 +2,7 @@
 
 use adverb_host::Machine;
 use adverb_launch::{Hardware, Launcher, Peer, RunError};
-use adverb_results::{Provenance, Site};
+use adverb_results::{DeviceRef, Provenance, Record, Site};
 use anyhow::anyhow;
 
 /// The backend of a program.
@@ -25,6 +25,16 @@ impl Backend {
     /// Whether a server on this machine takes part; its load cannot be distinguished from other programs'.
     pub fn is_served_here(&self) -> bool {
         self.peers().iter().any(Peer::is_here)
+    }
+
+    /// Whether a record was measured on this device; for a model, also with the same parameters, because its preset may have
+    /// been edited since.
+    pub(crate) fn is_of(&self, record: &Record, (device, site): (&DeviceRef, &Site)) -> bool {
+        let is_same = match self {
+            Backend::Hosts(_) => true,
+            Backend::Model(_) => record.provenance.active.device == site.device,
+        };
+        is_same && record.device == *device
     }
 
     /// Returns the machine name of a host of a run.
@@ -53,12 +63,6 @@ impl Backend {
             ..provenance(started, active, passive)
         }
     }
-}
-
-/// Returns the detail of a device whose connected queue pairs do not use its UDP port.
-pub(crate) fn in_shared_memory() -> (String, String) {
-    let said = ("connected queue pairs", "in shared memory");
-    (said.0.to_owned(), said.1.to_owned())
 }
 
 /// Returns the provenance of a record of real devices.

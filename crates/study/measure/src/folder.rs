@@ -1,5 +1,6 @@
 //! The folder of a study: its parameters (`study.json`), records and report.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,8 +11,8 @@ use adverb_launch::{DeviceChoice, Event, Log, NotRun, PeerAddress, Usage};
 use adverb_report::claims::Assessment;
 use adverb_report::{Report, matrix::is_between_hosts};
 use adverb_results::{
-    Outcome, PairRecord, RESULTS_CSV, RESULTS_JSONL, Record, Writer, failed_passes, merged,
-    read_records, write_csv,
+    DeviceRef, Outcome, PairRecord, RESULTS_CSV, RESULTS_JSONL, Record, Writer, failed_passes,
+    merged, read_records, write_csv,
 };
 use adverb_verbs::{LinkRate, PathOptions};
 use anyhow::{Context, bail};
@@ -340,7 +341,29 @@ pub fn pair_records(records: &[Record]) -> Vec<PairRecord> {
     alone.filter_map(PairRecord::of).collect()
 }
 
+/// Returns the records with their label in the name of the device, if records of a device have different labels: then
+/// figures, tables and findings keep the measurements apart, as they do with devices. Matrices of hosts name the label
+/// themselves.
+fn by_label(mut records: Vec<Record>) -> Vec<Record> {
+    let mut labels: BTreeMap<DeviceRef, BTreeSet<Option<String>>> = BTreeMap::new();
+    for record in records.iter().filter(|record| !is_between_hosts(record)) {
+        let of_device = labels.entry(record.device.clone()).or_default();
+        of_device.insert(record.label.clone());
+    }
+    for record in records
+        .iter_mut()
+        .filter(|record| !is_between_hosts(record))
+    {
+        let differ = labels.get(&record.device).is_some_and(|all| all.len() > 1);
+        if let Some(label) = record.label.as_ref().filter(|_| differ) {
+            record.device.name += &format!(" ({label})");
+        }
+    }
+    records
+}
+
 fn write(records: &[Record], meta: &adverb_report::Meta, path: &Path) -> anyhow::Result<Rendered> {
+    let records = &by_label(records.to_vec());
     let pairs = pair_records(records);
     let published = adverb_predict::published_points(&pairs);
     let report = Report::from_records(&pairs, meta, adverb_experiments::chapters())

@@ -15,7 +15,7 @@ use adverb_verbs::{AckTimeout, PathMtu, PathOptions, RetryCount};
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
-use crate::backend::{Backend, failed, in_shared_memory};
+use crate::backend::{Backend, failed};
 
 /// One point of a program: the job, and the parameters for its record.
 pub struct JobCell {
@@ -209,6 +209,8 @@ fn of_run(job: &Job, pass: u32) -> Job {
 pub struct JobRecorder {
     backend: Backend,
     info: DeviceInfo,
+    /// The local port, if all members share memory.
+    local: Option<DeviceInfo>,
     timeout: Duration,
     counts_pcie: bool,
     keeps_duration: bool,
@@ -220,17 +222,30 @@ impl JobRecorder {
         JobRecorder {
             backend,
             info,
+            local: None,
             timeout,
             counts_pcie: false,
             keeps_duration: false,
         }
     }
 
-    /// Records that connected queue pairs do not use the UDP port of the device, if that `is_so`.
+    /// Sets the local port, which members use that share memory.
     #[must_use]
-    pub fn within_memory(mut self, is_so: bool) -> Self {
-        self.info.site.device.extend(is_so.then(in_shared_memory));
-        self
+    pub fn within_memory(self, local: Option<DeviceInfo>) -> Self {
+        JobRecorder { local, ..self }
+    }
+
+    /// Whether the members of a job use the local port of a device with a UDP port. Faults are injected into UDP
+    /// packets, and multicast is always sent over UDP.
+    pub fn is_within_memory(&self, job: &Job) -> bool {
+        self.local.is_some() && job.is_connected() && job.path().impairment.is_none()
+    }
+
+    /// Returns the device on which a job is measured.
+    fn measured_on(&self, job: &Job) -> &DeviceInfo {
+        let local = self.local.as_ref();
+        let local = local.filter(|_| self.is_within_memory(job));
+        local.unwrap_or(&self.info)
     }
 
     /// Counts the bytes over PCIe of this host, from the counters of its processor.
@@ -257,39 +272,46 @@ impl JobRecorder {
         &self.backend
     }
 
-    /// Whether a record was measured on this device.
-    pub fn is_of(&self, record: &Record) -> bool {
-        record.device == self.info.reference
+    /// Whether a record is of this point on this device; for a model, also with the same parameters.
+    pub fn is_of(&self, cell: &JobCell, record: &Record) -> bool {
+        let device = self.measured_on(&cell.job);
+        record.cell == cell.id()
+            && self
+                .backend
+                .is_of(record, (&device.reference, &device.site))
     }
 
-    /// Runs points, each of them `repetitions` times: on real devices one after another, on a model ahead of `body` and on all
-    /// cores, where only points that lose packets are repeated. Each call of the function that `body` gets returns the records of the next point's runs.
+    /// Returns how often a point is run if `repetitions` are asked for: a model that loses no packets is deterministic.
+    pub fn repetitions(&self, cell: &JobCell, repetitions: u32) -> u32 {
+        match self.backend {
+            Backend::Model(_) if !cell.job.path().loses() => 1,
+            _ => repetitions,
+        }
+    }
+
+    /// Runs points, each for the numbers of its runs: on real devices one after another, on a model ahead of `body` and on
+    /// all cores. Each call of the function that `body` gets returns the records of the next point's runs.
     ///
     /// # Errors
     /// Errors of `body`. The function that it gets fails if the point failed or was interrupted; with [`Unfinished`] if some
     /// of the runs had ended.
     pub fn in_order<T>(
         &mut self,
-        cells: &[&JobCell],
-        (repetitions, interrupt): (u32, &Interrupt),
+        cells: &[(&JobCell, RangeInclusive<u32>)],
+        interrupt: &Interrupt,
         body: impl FnOnce(&mut dyn FnMut() -> anyhow::Result<Vec<Record>>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        let passes = 1..=repetitions;
         if let Backend::Model(hardware) = &self.backend {
-            let work = |cell: &&JobCell, stop: &Stop| {
+            let work = |(cell, passes): &(&JobCell, RangeInclusive<u32>), stop: &Stop| {
                 let is_over = || interrupt.raised() || stop.is_set();
                 let predict = |pass| self.predict(hardware, (cell, pass), &is_over);
-                let passes = match cell.job.path().loses() {
-                    true => passes.clone(),
-                    false => 1..=1,
-                };
-                all_runs(passes, predict)
+                all_runs(passes.clone(), predict)
             };
             return in_order(cells, work, body);
         }
         let mut cells = cells.iter();
         body(&mut || {
-            let cell = cells.next().context("all points have been run")?;
+            let (cell, passes) = cells.next().context("all points have been run")?;
             all_runs(passes.clone(), |pass| self.measure((cell, pass), interrupt))
         })
     }
@@ -334,10 +356,11 @@ impl JobRecorder {
             let run = hardware.run(&job, VirtualLimits::default(), is_over);
             let run = run.ok_or(RunError::Interrupted).map_err(failed)?;
             let mut measured = Measured::of(&job, run)?;
-            let requests = measured.outcome.metrics.get("requests");
-            let requests = requests.and_then(Value::as_u64);
+            let metric = |name| measured.outcome.metrics.get(name);
+            let drift = metric("drift_percent").and_then(Value::as_f64);
+            let requests = metric("requests").and_then(Value::as_u64);
             let requests = requests.filter(|_| !self.keeps_duration);
-            if let Some(longer) = requests.and_then(|requests| job.lengthened(requests)) {
+            if let Some(longer) = requests.and_then(|requests| job.lengthened(requests, drift)) {
                 job = longer;
                 continue;
             }
@@ -349,12 +372,13 @@ impl JobRecorder {
 
     fn record(&self, cell: &JobCell, (pass, started): (u32, String), measured: Measured) -> Record {
         let Measured { roles, outcome, .. } = measured;
-        let device = &self.info.reference;
+        let measured_on = self.measured_on(&cell.job);
+        let opened = &self.info.reference;
         let of_role =
             |(role, done): (&RoleRun, adverb_patterns::RoleOutcome)| adverb_results::RoleRun {
                 name: role.name.clone(),
                 host: self.backend.host_name(role.host),
-                device: (role.device != *device).then(|| role.device.to_string()),
+                device: (role.device != *opened).then(|| role.device.to_string()),
                 core: role.core,
                 numa_node: role.numa_node,
                 cpu: done.cpu,
@@ -372,7 +396,7 @@ impl JobRecorder {
             pass: Some(pass),
             figures: cell.figures.clone(),
             program: cell.program.to_owned(),
-            device: device.clone(),
+            device: measured_on.reference.clone(),
             params: cell.params.clone(),
             outcome: Outcome::Ok,
             metrics: Some(outcome.metrics),
@@ -380,7 +404,7 @@ impl JobRecorder {
             counters: counted.map(|role| (role.name, role.counters)).collect(),
             provenance: self
                 .backend
-                .provenance(started, self.info.site.clone(), passive),
+                .provenance(started, measured_on.site.clone(), passive),
         }
     }
 }

@@ -112,11 +112,8 @@ impl Recorder {
         let impairment: Option<Impairment> =
             impairment.and_then(|asked| serde_json::from_value(asked).ok());
         let measured = self.device_for(impairment.as_ref());
-        let is_same = match self.backend {
-            Backend::Hosts(_) => true,
-            Backend::Model(_) => record.provenance.active.device == measured.site.device,
-        };
-        is_same && record.device == measured.device
+        self.backend
+            .is_of(record, (&measured.device, &measured.site))
     }
 
     /// Runs cells: on a real device one after another, in the given pass, from 1 on; on a model ahead of `body` and

@@ -4,7 +4,7 @@
 //! confidence interval contains the differences between starts of the processes. The model has no such noise:
 //! one pass holds all repetitions.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use adverb_results::{Outcome, PairRecord, Record};
@@ -38,8 +38,8 @@ pub struct Pass {
     pub cells: Vec<CellSpec>,
 }
 
-/// Runs that are already on disk.
-pub struct Done<'a>(HashSet<(&'a str, Option<u32>)>);
+/// Runs that are already on disk, with the number of repetitions of each.
+pub struct Done<'a>(HashMap<(&'a str, Option<u32>), usize>);
 
 impl<'a> Done<'a> {
     /// Returns the runs of these records that were measured on the recorder's device.
@@ -47,13 +47,20 @@ impl<'a> Done<'a> {
         let measured = earlier
             .iter()
             .filter(|record| record.outcome == Outcome::Ok && recorder.is_of(record));
-        Done(measured.map(|r| (r.cell.as_str(), r.pass)).collect())
+        let run = |r: &'a Record| ((r.cell.as_str(), r.pass), r.repetition_count());
+        Done(measured.map(run).collect())
     }
 
-    /// Whether a cell was measured in this pass; a record without a pass holds all repetitions.
+    /// Whether a cell was measured in this pass; a record without a pass holds all repetitions, if it has as many as
+    /// are asked for.
     fn has(&self, cell: &'a CellSpec, pass: Option<u32>) -> bool {
-        let is_there = |pass| self.0.contains(&(cell.id.as_str(), pass));
-        is_there(None) || is_there(pass)
+        let repetitions = |pass| self.0.get(&(cell.id.as_str(), pass)).copied();
+        let asked = match pass {
+            Some(_) => 0,
+            None => cell.params.repetitions as usize,
+        };
+        repetitions(None).is_some_and(|all| all >= asked)
+            || pass.is_some() && repetitions(pass).is_some()
     }
 }
 

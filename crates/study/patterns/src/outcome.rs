@@ -179,7 +179,11 @@ fn published(multicast: &Multicast, tallies: &[&MulticastTally]) -> Outcome {
     let (publisher, subscribers) = tallies.split_first().expect("a publisher");
     let per_second = |tally: &MulticastTally| {
         let elapsed = tally.elapsed.as_secs_f64();
-        (elapsed > 0.0).then(|| tally.messages as f64 / elapsed)
+        // From the first message to the last one there is an interval less than messages. A publisher that does not wait
+        // between them measures their cost instead, which the last one has, too.
+        let is_first_to_last = tally.join.is_some() || multicast.interval.is_some();
+        let messages = tally.messages.saturating_sub(u64::from(is_first_to_last));
+        (elapsed > 0.0).then(|| messages as f64 / elapsed)
     };
     let percent = |lost: u64, received: u64| {
         let all = lost + received;
@@ -413,9 +417,15 @@ fn metrics(clients: &[Done<'_>], rate: f64, batch_mean: Option<f64>, checked: &V
             "requests_per_s": rate,
             "latency_ns": waits.as_ref().and_then(LatencyRecorder::mean_ns),
         }],
-        "histogram": waits.as_ref().map(|waits| waits.to_histogram(1)),
+        "histogram": waits.as_ref().map(|waits| waits.to_histogram(every(requests, waits))),
     });
     all.as_object().cloned().unwrap_or_default()
+}
+
+/// Returns k, if on average one request in k was timed.
+fn every(requests: u64, waits: &LatencyRecorder) -> u64 {
+    let every = requests as f64 / waits.len().max(1) as f64;
+    every.round().max(1.0) as u64
 }
 
 /// Returns the numbers, if each was handed out exactly once.

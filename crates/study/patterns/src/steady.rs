@@ -20,7 +20,9 @@ const LONGEST: Span = Span::from_secs(1);
 /// and at least, however many requests end.
 const WAITS: u64 = 20;
 const LEAST_WAITS: u64 = 4;
-/// Requests after which only `LEAST_WAITS` are measured.
+/// Difference between the rates of the two halves, in percent, above which a closed loop is not steady.
+const DRIFT: f64 = 2.0;
+/// Requests after which only `LEAST_WAITS` are measured, and a rate may drift: some loads never become steady.
 const MOST_REQUESTS: u64 = 100_000;
 
 impl Job {
@@ -39,13 +41,15 @@ impl Job {
     }
 
     /// Returns this job with a longer warm-up and measured time, if the `requests` that ended in the measured time are too few
-    /// for a steady state, or for a mean of random arrivals, or if it has few of the waits that lost packets cost.
-    pub fn lengthened(&self, requests: u64) -> Option<Job> {
+    /// for a steady state, or for a mean of random arrivals, or if it has few of the waits that lost packets cost, or if the
+    /// rate of a closed loop's second half differs by `drift` percent.
+    pub fn lengthened(&self, requests: u64, drift: Option<f64>) -> Option<Job> {
+        let of_steady = self.steady_requests();
         let enough = match self.clients() {
-            Some(clients) if clients.pace != Pace::Closed => Some(ARRIVALS),
-            _ => self.steady_requests(),
+            Some(clients) if clients.pace != Pace::Closed => ARRIVALS,
+            _ => of_steady?,
         };
-        let enough = enough?;
+        let drifts = of_steady.is_some() && drift.is_some_and(|drift| drift.abs() > DRIFT);
         let wait = self.longest_wait().unwrap_or_default();
         let mut longer = self.clone();
         let schedule = longer.schedule_mut()?;
@@ -58,6 +62,9 @@ impl Job {
         let mut times = spans(WAITS).min(affordable).max(spans(LEAST_WAITS));
         if requests < enough && schedule.measured < LONGEST {
             times = times.max((enough / requests.max(1) + 1).min(MOST_AT_ONCE));
+        }
+        if drifts && requests < MOST_REQUESTS && schedule.measured < LONGEST {
+            times = times.max(2);
         }
         if times <= 1 {
             return None;

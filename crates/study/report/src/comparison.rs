@@ -116,7 +116,7 @@ fn table(comparison: &Comparison) -> Markup {
                     @for change in changes {
                         @let (before, after) = means(change);
                         tr {
-                            td class="cell" { @for part in change.cell.split_inclusive('/') { (part) wbr; } }
+                            td class="cell" { @for part in change.name().split_inclusive('/') { (part) wbr; } }
                             td { (before) } td { (after) }
                             td { (with_interval(change)) }
                             td { (bar(change)) }

@@ -47,15 +47,41 @@ pub struct Matrix {
 /// Returns the matrices of the records that are between hosts: one for each program, device, label and
 /// set of other parameters.
 pub fn matrices<'r>(records: impl IntoIterator<Item = &'r Record>) -> Vec<Matrix> {
+    let records: Vec<&Record> = records
+        .into_iter()
+        .filter(|r| is_between_hosts(r))
+        .collect();
     let mut groups: Vec<Vec<&Record>> = Vec::new();
-    for record in records.into_iter().filter(|r| is_between_hosts(r)) {
+    for record in records.iter().copied() {
         let same = |group: &&mut Vec<&Record>| key(group[0]) == key(record);
         match groups.iter_mut().find(same) {
             Some(group) => group.push(record),
             None => groups.push(vec![record]),
         }
     }
-    groups.iter().map(|group| Matrix::of(group)).collect()
+    let matrix = |group: &Vec<&Record>| {
+        // Hosts at one address share memory, which is another device. A host has the same number in both matrices.
+        let (cell, _, label) = key(group[0]);
+        let same = records.iter().filter(|record| {
+            let (other, _, other_label) = key(record);
+            (other, other_label) == (cell, label)
+        });
+        Matrix::of(group, hosts(same.copied()))
+    };
+    groups.iter().map(matrix).collect()
+}
+
+/// Returns the hosts of records in the order of their first use.
+fn hosts<'r>(records: impl Iterator<Item = &'r Record>) -> Vec<String> {
+    let mut hosts: Vec<String> = Vec::new();
+    for (from, to) in records.filter_map(ends) {
+        for host in [from, to] {
+            if hosts.iter().all(|known| known != host) {
+                hosts.push(host.to_owned());
+            }
+        }
+    }
+    hosts
 }
 
 /// What the records of a matrix have in common: program and parameters are in the cell's id.
@@ -65,22 +91,15 @@ fn key(record: &Record) -> (&str, String, Option<&str>) {
 }
 
 impl Matrix {
-    fn of(records: &[&Record]) -> Self {
+    fn of(records: &[&Record], hosts: Vec<String>) -> Self {
         let (path, quantity) = headline(records);
-        let mut hosts: Vec<String> = Vec::new();
         let mut cells = BTreeMap::new();
         for record in records {
-            let Some((from, to)) = ends(record) else {
+            let number = |name: &str| hosts.iter().position(|host| host == name);
+            let ends = ends(record);
+            let Some(place) = ends.and_then(|(from, to)| Some((number(from)?, number(to)?))) else {
                 continue;
             };
-            let mut number = |name: &str| match hosts.iter().position(|host| host == name) {
-                Some(known) => known,
-                None => {
-                    hosts.push(name.to_owned());
-                    hosts.len() - 1
-                }
-            };
-            let place = (number(from), number(to));
             let value = record.metric(path).filter(|v| record.is_ok() && *v > 0.0);
             // The record has half of it.
             let value = match quantity {
@@ -418,5 +437,34 @@ mod tests {
         assert_eq!(unit(Quantity::OneWay, 12_000.0), "µs");
         assert_eq!(unit(Quantity::Throughput, 2e9), "GB/s");
         assert_eq!(unit(Quantity::Throughput, 10.0), "kB/s");
+    }
+
+    /// Two of three hosts are at one address and share memory.
+    #[test]
+    fn a_host_has_the_same_number_in_the_matrices_of_two_devices() {
+        let record = |device: &str, from: &str, to: &str| -> Record {
+            let record = serde_json::json!({
+                "schema": 2, "cell": format!("ping/from={from}/to={to}"), "figures": [],
+                "status": "ok", "program": "ping", "device": { "kind": "soft", "name": device },
+                "params": { "from": from, "to": to },
+                "metrics": { "one_way_ns": { "mean": 100.0 } },
+                "provenance": {
+                    "adverb": "0.1.0", "revision": null, "started": "2026-01-02T03:04:05Z",
+                    "virtual_time": false, "host": "testbed", "kernel": "6.1",
+                    "cpu": "Some CPU", "cores": 2, "device": {},
+                },
+            });
+            serde_json::from_value(record).unwrap()
+        };
+        let records = [
+            record("soft@10.0.0.1", "a", "b"),
+            record("soft", "a", "c"),
+            record("soft@10.0.0.1", "b", "c"),
+        ];
+        let matrices = matrices(&records);
+        assert_eq!(matrices.len(), 2);
+        assert!(matrices.iter().all(|m| m.hosts() == ["a", "b", "c"]));
+        assert_eq!(matrices[1].cell(0, 2).flatten(), Some(100.0));
+        assert_eq!(matrices[1].cell(0, 1), None);
     }
 }

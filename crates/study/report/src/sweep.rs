@@ -1,21 +1,25 @@
 //! Records outside the figures of a study: any program, over the parameters that its records differ in.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use adverb_results::{DeviceKind, Outcome, PairRecord, Record, stats};
+use adverb_results::{DeviceKind, DeviceRef, Outcome, PairRecord, Record, stats};
 use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::cells::Quantity;
-use crate::figure::{Body, Extent, Lines, Origin, Panel, Point, Series, X, by_order, newest};
+use crate::figure::{Bar, Body, Extent, Lines, Origin, Panel, Point, Series, X, by_order, newest};
+use crate::findings::EQUAL;
 use crate::format;
 use crate::matrix;
 use crate::plot;
 
-/// Records of one program on one device.
+/// Records of one program, on one device or several.
 pub(crate) struct Sweep<'a> {
     id: String,
     title: String,
+    /// The devices, in the order of their first records.
+    devices: Vec<&'a DeviceRef>,
     /// Parameters that differ between the records.
     swept: Vec<String>,
     /// The swept parameter on the horizontal axis.
@@ -89,7 +93,8 @@ const NOT_SWEPT: [&str; 7] = [
 
 /// The sweeps of the records that no figure shows, in the order of their first records.
 pub(crate) fn sweeps(records: &[Record]) -> Vec<Sweep<'_>> {
-    grouped(records.iter().filter(|r| is_swept(r)))
+    let swept = records.iter().filter(|r| is_swept(r));
+    grouped(swept, |a, b| a.program == b.program)
 }
 
 /// The records that figures show, in the same way, except `ping` and `blast`, which have a table of their own; of several
@@ -97,15 +102,19 @@ pub(crate) fn sweeps(records: &[Record]) -> Vec<Sweep<'_>> {
 pub(crate) fn of_figures(records: &[Record]) -> Vec<Sweep<'_>> {
     let is_shown = |r: &&Record| !r.figures.is_empty() && PairRecord::of(r).is_none();
     let shown: Vec<&Record> = records.iter().filter(is_shown).collect();
-    grouped(newest(&shown).into_iter())
+    grouped(newest(&shown).into_iter(), |a, b| {
+        a.program == b.program && a.device == b.device
+    })
 }
 
-/// Groups records of one program on one device.
-fn grouped<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Sweep<'a>> {
+/// Groups records that belong together.
+fn grouped<'a>(
+    records: impl Iterator<Item = &'a Record>,
+    belong: fn(&Record, &Record) -> bool,
+) -> Vec<Sweep<'a>> {
     let mut groups: Vec<Vec<&Record>> = Vec::new();
     for record in records {
-        let same =
-            |g: &&mut Vec<&Record>| g[0].program == record.program && g[0].device == record.device;
+        let same = |group: &&mut Vec<&Record>| belong(group[0], record);
         match groups.iter_mut().find(same) {
             Some(group) => group.push(record),
             None => groups.push(vec![record]),
@@ -137,9 +146,17 @@ impl<'a> Sweep<'a> {
         // The first of those with the most points.
         let numbers = swept.iter().filter(is_number).rev();
         let x = numbers.max_by_key(|name| values(name).len()).cloned();
+        let mut devices: Vec<&DeviceRef> = Vec::new();
+        for record in &records {
+            if !devices.contains(&&record.device) {
+                devices.push(&record.device);
+            }
+        }
+        let names: Vec<String> = devices.iter().map(ToString::to_string).collect();
         Sweep {
             id: format!("sweep-{number}"),
-            title: format!("{} on {}", records[0].program, records[0].device),
+            title: format!("{} on {}", records[0].program, format::and(&names)),
+            devices,
             swept,
             x,
             records,
@@ -172,18 +189,20 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// A panel for each metric over the swept parameter, with a series for each combination of the others.
+    /// A panel for each metric over the swept parameter, with a series for each combination of the others; bars if no number
+    /// is swept.
     fn panels(&self) -> Vec<Panel> {
         let Some(x) = &self.x else {
-            return Vec::new();
+            let bars = self.metrics().filter(|_| self.records.len() > 1);
+            return bars.filter_map(|metric| self.bars(metric)).collect();
         };
         let panel = |metric: &Shown| Panel {
             device: None,
-            title: format!("{} over {x}", self.name(metric)),
+            title: format!("{} over {}", self.name(metric), in_words(x)),
             body: Body::Lines(Lines {
                 metric: None,
                 x: axis(x),
-                x_name: Some(x.clone()),
+                x_name: Some(in_words(x)),
                 y: metric.quantity,
                 series: self.series(x, metric),
             }),
@@ -191,13 +210,48 @@ impl<'a> Sweep<'a> {
         self.metrics().map(panel).collect()
     }
 
+    /// A bar for each record.
+    fn bars(&self, metric: &Shown) -> Option<Panel> {
+        let bar = |record: &&Record| {
+            let device = self.devices.iter().position(|own| **own == record.device);
+            Some(Bar {
+                name: self.words(record, self.swept.iter()),
+                style: by_order(device.unwrap_or_default()),
+                value: self.point(0.0, record, metric)?,
+                parts: Vec::new(),
+                published: Vec::new(),
+            })
+        };
+        let bars: Vec<Bar> = self.records.iter().filter_map(bar).collect();
+        (!bars.is_empty()).then(|| Panel {
+            device: None,
+            title: self.name(metric).to_owned(),
+            body: Body::Bars {
+                quantity: metric.quantity,
+                bars,
+            },
+        })
+    }
+
+    /// Returns the device of a record, if there are several, and its values of parameters.
+    fn words<'n>(&self, record: &Record, names: impl Iterator<Item = &'n String>) -> String {
+        let device = Some(record.device.to_string()).filter(|_| self.devices.len() > 1);
+        let words = names.map(|name| named(record, name));
+        device
+            .into_iter()
+            .chain(words)
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+
     fn series(&self, x: &str, metric: &Shown) -> Vec<Series> {
         let mut all: Vec<Series> = Vec::new();
         for record in &self.records {
-            let Some(point) = self.point(x, record, metric) else {
+            let place = record.params.get(x).and_then(Value::as_f64);
+            let Some(point) = place.and_then(|place| self.point(place, record, metric)) else {
                 continue;
             };
-            let name = words(
+            let name = self.words(
                 record,
                 self.swept.iter().filter(|name| !self.follows(name, x)),
             );
@@ -225,8 +279,7 @@ impl<'a> Sweep<'a> {
         all.all(|params| params.get(name) == params.get(x))
     }
 
-    fn point(&self, x: &str, record: &Record, metric: &Shown) -> Option<Point> {
-        let place = record.params.get(x)?.as_f64()?;
+    fn point(&self, place: f64, record: &Record, metric: &Shown) -> Option<Point> {
         // Other metrics are drawn on logarithmic axes, which have no zero.
         let is_share = matches!(metric.quantity, Quantity::CpuActive | Quantity::CpuPassive);
         let value = metric.of(record).filter(|v| *v > 0.0 || is_share)?;
@@ -247,7 +300,7 @@ impl<'a> Sweep<'a> {
             extent: Extent::Value,
             text: format!(
                 "{}: {}{predicted}",
-                words(record, self.swept.iter()),
+                self.words(record, self.swept.iter()),
                 metric.quantity.show(value)
             ),
         })
@@ -263,18 +316,28 @@ impl<'a> Sweep<'a> {
             a.total_cmp(&b)
         };
         let best = measured.iter().copied().max_by(|a, b| by(a, b))?;
-        let worst = measured.iter().copied().min_by(|a, b| by(a, b))?;
-        let (most, least) = (metric.of(best)?, metric.of(worst)?);
+        let most = metric.of(best)?;
+        // The first point of the same series from which on more of `x` adds nothing.
+        let others = || self.swept.iter().filter(|name| *name != x);
+        let series = self.words(best, others());
+        let place = |record: &Record| record.params.get(x.as_str()).and_then(Value::as_f64);
+        let equal = measured.iter().copied().filter(|record| {
+            self.words(record, others()) == series
+                && place(record) < place(best)
+                && metric.of(record).is_some_and(|value| value * EQUAL >= most)
+        });
+        let first = equal.min_by(|a, b| place(a).partial_cmp(&place(b)).unwrap_or(Ordering::Equal));
+        let first = first.map_or_else(String::new, |record| {
+            format!("; with {} it is equal within 2 %", named(record, x))
+        });
         Some(format!(
-            "{}: the highest {} is {} at {}, {} the lowest ({} at {}), over {} values of {x}.",
+            "{}: the highest {} is {} at {}, over {} values of {}{first}.",
             self.title,
             self.name(metric),
             metric.quantity.show(most),
-            words(best, self.swept.iter()),
-            crate::format::factor(most / least),
-            metric.quantity.show(least),
-            words(worst, self.swept.iter()),
+            self.words(best, self.swept.iter()),
             self.points(),
+            in_words(x),
         ))
     }
 
@@ -314,7 +377,9 @@ impl<'a> Sweep<'a> {
 
     /// The parameters that differ and the metrics of each record; why it failed in place of these.
     pub(crate) fn table(&self) -> Markup {
+        let device = Some("device").filter(|_| self.devices.len() > 1);
         let names = self.swept.iter().map(String::as_str);
+        let names = device.into_iter().chain(names);
         let metrics: Vec<&Shown> = self.metrics().collect();
         let heads = names.chain(metrics.iter().map(|metric| self.name(metric)));
         html! {
@@ -334,6 +399,7 @@ impl<'a> Sweep<'a> {
         };
         html! {
             tr class=[reason.map(|_| "bad")] {
+                @if self.devices.len() > 1 { td { (record.device) } }
                 @for name in &self.swept {
                     @let number = record.params.get(name).and_then(Value::as_f64);
                     td class=[number.map(|_| "n")] data-v=[number] { (value_of(record, name)) }
@@ -363,10 +429,28 @@ fn axis(name: &str) -> X {
     }
 }
 
-/// `qps=2, batch=16`.
-fn words<'n>(record: &Record, names: impl Iterator<Item = &'n String>) -> String {
-    let words = names.map(|name| format!("{name}={}", value_of(record, name)));
-    words.collect::<Vec<_>>().join(", ")
+/// Returns the name of a parameter on an axis: the unit is at the ticks.
+fn in_words(name: &str) -> String {
+    match name {
+        "qps" => "queue pairs".to_owned(),
+        "offered_per_s" => "offered requests per second".to_owned(),
+        _ => without_unit(name).replace('_', " "),
+    }
+}
+
+fn without_unit(name: &str) -> &str {
+    let units = ["_per_s", "_ns", "_bytes"].into_iter();
+    let mut without = units.filter_map(|unit| name.strip_suffix(unit));
+    without.next().unwrap_or(name)
+}
+
+/// `qps=2`, `offered=1.00 M/s`; a word alone: `write-send`.
+fn named(record: &Record, name: &str) -> String {
+    let value = value_of(record, name);
+    match record.params.get(name) {
+        Some(Value::String(_)) => value,
+        _ => format!("{}={value}", without_unit(name)),
+    }
 }
 
 fn value_of(record: &Record, name: &str) -> String {

@@ -9,6 +9,8 @@ pub struct Change {
     pub cell: String,
     /// Device of both records.
     pub device: DeviceRef,
+    /// Label of both records, if it distinguishes them from others.
+    pub label: Option<String>,
     /// Metric that was compared, as records name it.
     pub metric: &'static str,
     /// Its mean before and after.
@@ -38,6 +40,11 @@ pub enum Verdict {
 }
 
 impl Change {
+    /// Returns the cell, with the label that distinguishes it from others.
+    pub fn name(&self) -> String {
+        name(&self.cell, self.label.as_deref())
+    }
+
     /// Whether the cell became slower by more than `percent`, with its whole interval.
     pub fn is_regression(&self, percent: f64) -> bool {
         self.interval
@@ -71,6 +78,16 @@ pub enum CompareError {
         /// Devices of the second.
         after: String,
     },
+    /// They share no label, and one of them has several.
+    #[error(
+        "labels {before} and {after}: compare measurements with the same labels, or with one label each"
+    )]
+    Labels {
+        /// Labels of the first, separated by commas.
+        before: String,
+        /// Labels of the second.
+        after: String,
+    },
     /// They share no cell.
     #[error(
         "no cell was measured in both: compare measurements of the same programs and parameters"
@@ -83,7 +100,7 @@ pub enum CompareError {
 
 /// The metrics by which cells are compared, the first that both records have: their names in a
 /// repetition, or in a record of a program without repetitions, and whether a larger value is faster.
-const METRICS: [Metric; 7] = [
+const METRICS: [Metric; 8] = [
     // Of `interference`, where messages are only a load.
     ("slowdown", Better::Smaller),
     ("one_way_ns", Better::Smaller),
@@ -91,6 +108,7 @@ const METRICS: [Metric; 7] = [
     ("connections_per_s", Better::Larger),
     ("messages_per_s", Better::Larger),
     ("one_way_ns.mean", Better::Smaller),
+    ("latency_ns", Better::Smaller),
     ("latency_ns.mean", Better::Smaller),
 ];
 
@@ -102,18 +120,31 @@ type Metric = (&'static str, Better);
 /// Of requests that are sent at a given rate, the rate says only whether they were answered.
 const OF_OFFERED: [Metric; 1] = [("latency_ns", Better::Smaller)];
 
+/// Of messages that may be lost, the rate of the sender does not say what arrived.
+const OF_LOST: [Metric; 1] = [(RECEIVED, Better::Larger)];
+/// Messages that arrived per second.
+const RECEIVED: &str = "received_per_s";
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Better {
     Smaller,
     Larger,
 }
 
-/// Compares the measured cells of `before` and `after`, each already [`merged`](crate::merged).
+/// Compares the measured cells of `before` and `after`, each already [`merged`](crate::merged). If one of them has several
+/// labels, only cells with the same label are compared; else each label names a whole measurement.
 ///
 /// # Errors
 /// The records are of different devices, or have no cell in common.
 pub fn compare(before: &[Record], after: &[Record]) -> Result<Comparison, CompareError> {
     let mut comparison = Comparison::default();
+    let (labels, other_labels) = (labels(before), labels(after));
+    let by_label = labels.len() > 1 || other_labels.len() > 1;
+    let is_same_cell = |one: &Record, other: &Record| {
+        let is_same = one.cell == other.cell && one.device == other.device;
+        is_same && (!by_label || one.label == other.label)
+    };
+    let name = |r: &Record| name(&r.cell, r.label.as_deref().filter(|_| by_label));
     let partner = |record: &Record, others: &[Record]| -> Option<Record> {
         let same = |other: &&Record| other.is_ok() && is_same_cell(record, other);
         others.iter().find(same).cloned()
@@ -121,23 +152,32 @@ pub fn compare(before: &[Record], after: &[Record]) -> Result<Comparison, Compar
     for record in before.iter().filter(|r| r.is_ok()) {
         let changed = partner(record, after).map(|other| change(record, &other));
         match changed {
-            Some(Some(change)) => comparison.changes.push(change),
-            Some(None) => comparison.not_comparable.push(record.cell.clone()),
+            Some(Some(change)) => comparison.changes.push(Change {
+                label: change.label.filter(|_| by_label),
+                ..change
+            }),
+            Some(None) => comparison.not_comparable.push(name(record)),
             None if after.iter().any(|other| is_same_cell(record, other)) => {
-                comparison.failed.push(record.cell.clone());
+                comparison.failed.push(name(record));
             }
-            None => comparison.only_before.push(record.cell.clone()),
+            None => comparison.only_before.push(name(record)),
         }
     }
     let new = after
         .iter()
         .filter(|r| r.is_ok() && partner(r, before).is_none());
-    comparison.only_after = new.map(|r| r.cell.clone()).collect();
+    comparison.only_after = new.map(name).collect();
     if !comparison.changes.is_empty() || !comparison.failed.is_empty() {
         return Ok(comparison);
     }
     if !comparison.not_comparable.is_empty() {
         return Err(CompareError::NotComparable);
+    }
+    if by_label && labels.iter().all(|label| !other_labels.contains(label)) {
+        return Err(CompareError::Labels {
+            before: labels.join(", "),
+            after: other_labels.join(", "),
+        });
     }
     let (ours, theirs) = (devices(before), devices(after));
     if ours.iter().any(|device| theirs.contains(device)) {
@@ -149,8 +189,18 @@ pub fn compare(before: &[Record], after: &[Record]) -> Result<Comparison, Compar
     })
 }
 
-fn is_same_cell(one: &Record, other: &Record) -> bool {
-    one.cell == other.cell && one.device == other.device
+fn name(cell: &str, label: Option<&str>) -> String {
+    label.map_or_else(|| cell.to_owned(), |label| format!("{cell} ({label})"))
+}
+
+/// Returns the labels of measured records; `none` is of records without one.
+fn labels(records: &[Record]) -> Vec<String> {
+    let measured = records.iter().filter(|record| record.is_ok());
+    let labels = measured.map(|r| r.label.clone().unwrap_or_else(|| "none".to_owned()));
+    let mut labels: Vec<String> = labels.collect();
+    labels.sort_unstable();
+    labels.dedup();
+    labels
 }
 
 fn devices(records: &[Record]) -> Vec<String> {
@@ -161,9 +211,10 @@ fn devices(records: &[Record]) -> Vec<String> {
 }
 
 fn change(before: &Record, after: &Record) -> Option<Change> {
-    let first: &[Metric] = match before.offered() {
-        Some(_) => &OF_OFFERED,
-        None => &[],
+    let first: &[Metric] = match (before.metric("lost"), before.offered()) {
+        (Some(_), _) => &OF_LOST,
+        (None, Some(_)) => &OF_OFFERED,
+        (None, None) => &[],
     };
     first.iter().chain(&METRICS).find_map(|&(metric, better)| {
         let (x, y) = (logs(before, metric)?, logs(after, metric)?);
@@ -179,6 +230,7 @@ fn change(before: &Record, after: &Record) -> Option<Change> {
         Some(Change {
             cell: before.cell.clone(),
             device: before.device.clone(),
+            label: before.label.clone(),
             metric,
             before: stats::mean(&x)?.exp(),
             after: stats::mean(&y)?.exp(),
@@ -194,11 +246,20 @@ fn change(before: &Record, after: &Record) -> Option<Change> {
     })
 }
 
+/// Returns the messages that arrived per second; if none did, as if one had, because a ratio needs a number above 0.
+fn received_per_s(record: &Record) -> Option<f64> {
+    let received = record.metric("received")?.max(1.0);
+    Some(1e9 * received / record.metric("elapsed_ns")?)
+}
+
 /// Logarithms of the repetitions, so that differences are ratios; `None` without the metric.
 fn logs(record: &Record, metric: &str) -> Option<Vec<f64>> {
     let mut values = record.repetitions(metric);
     if values.is_empty() {
-        values.extend(record.metric(metric));
+        values.extend(match metric {
+            RECEIVED => received_per_s(record),
+            metric => record.metric(metric),
+        });
     }
     let usable = !values.is_empty() && values.iter().all(|v| *v > 0.0);
     usable.then(|| values.into_iter().map(f64::ln).collect())
@@ -313,6 +374,72 @@ mod tests {
             (change.metric, change.verdict),
             ("latency_ns", Verdict::Slower)
         );
+    }
+
+    #[test]
+    fn measurements_with_several_labels_are_compared_label_by_label() {
+        let of = |label: &str, ns: f64| {
+            let mut record = measured("a", &[ns; 3]);
+            record.label = Some(label.to_owned());
+            record
+        };
+        let both = |ns: f64| [of("quiet", 100.0), of("busy", ns)];
+        let changes = compare(&both(200.0), &both(400.0)).unwrap().changes;
+        let found: Vec<_> = changes.iter().map(|c| (c.name(), c.verdict)).collect();
+        assert_eq!(
+            found,
+            [
+                ("a (quiet)".to_owned(), Verdict::Unchanged),
+                ("a (busy)".to_owned(), Verdict::Slower)
+            ]
+        );
+        // A label of a whole measurement is its name.
+        let whole = compare(&[of("before", 100.0)], &[of("after", 200.0)]).unwrap();
+        assert_eq!(whole.changes[0].name(), "a");
+        let error = compare(&[of("before", 100.0)], &both(100.0)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "labels before and busy, quiet: compare measurements with the same labels, or with one label each"
+        );
+    }
+
+    #[test]
+    fn repeated_fetches_are_compared_over_their_repetitions() {
+        let of = |ns: f64| {
+            let mut record = measured("fetch", &[]);
+            let all = [0.99, 1.0, 1.01].map(|factor| json!({ "latency_ns": ns * factor }));
+            let metrics = record.metrics.as_mut().unwrap();
+            metrics.clear();
+            metrics.insert("latency_ns".to_owned(), json!({ "mean": ns }));
+            metrics.insert("repetitions".to_owned(), all.to_vec().into());
+            [record]
+        };
+        let change = compare(&of(1e3), &of(3e3)).unwrap().changes.remove(0);
+        assert_eq!(change.verdict, Verdict::Slower);
+        assert!(change.is_regression(50.0));
+    }
+
+    #[test]
+    fn messages_that_are_lost_are_not_part_of_the_rate() {
+        let of = |received: u64| {
+            let mut record = measured("mcast", &[]);
+            record.device.kind = DeviceKind::Model;
+            record.params.insert("offered_per_s".to_owned(), 1e5.into());
+            let metrics = json!({
+                "messages_per_s": 1e5, "elapsed_ns": 1e7,
+                "received": received, "lost": 1000 - received,
+            });
+            record.metrics = metrics.as_object().cloned();
+            [record]
+        };
+        let change = |after| {
+            let changes = compare(&of(1000), &of(after)).unwrap().changes;
+            changes.into_iter().next().unwrap()
+        };
+        let half = change(500);
+        assert_eq!((half.metric, half.verdict), (RECEIVED, Verdict::Slower));
+        assert!((half.ratio - 0.5).abs() < 1e-9 && half.is_regression(40.0));
+        assert!(change(0).is_regression(90.0));
     }
 
     #[test]

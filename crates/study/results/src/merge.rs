@@ -216,6 +216,11 @@ fn combined_value(name: &str, each: &[(Value, Weight)]) -> Value {
             }
             Value::Object(all)
         }
+        // A number of a node, not of things.
+        _ if name == "memory_node" => match each.iter().all(|(node, _)| node == first) {
+            true => first.clone(),
+            false => Value::Null,
+        },
         Value::Number(n) if n.is_u64() => {
             let counts = each.iter().filter_map(|(value, _)| value.as_u64());
             counts.sum::<u64>().into()
@@ -375,6 +380,27 @@ mod tests {
             (Some(40.0), Some(100.0))
         );
         assert_eq!(server.metrics["requests"], 7);
+    }
+
+    #[test]
+    fn the_node_of_a_memory_is_the_one_of_all_passes() {
+        let run = |n, node: u32| {
+            let role = RoleRun {
+                name: "server".to_owned(),
+                metrics: metrics(&json!({ "memory_node": node })).unwrap(),
+                ..RoleRun::default()
+            };
+            Record {
+                roles: vec![role],
+                ..pass(n, record("a"))
+            }
+        };
+        let node = |nodes: [u32; 3]| {
+            let passes = (1..).zip(nodes).map(|(n, node)| run(n, node));
+            merged(passes.collect())[0].roles[0].metrics["memory_node"].clone()
+        };
+        assert_eq!(node([1, 1, 1]), 1);
+        assert_eq!(node([1, 0, 1]), Value::Null);
     }
 
     #[test]

@@ -56,6 +56,40 @@ pub(super) fn sentence(records: &[&Record]) -> Option<String> {
     Some(sentence)
 }
 
+/// Returns which of several devices is the fastest, and by how much; `None` if one has several points or requests were
+/// offered at a rate.
+pub(super) fn of_devices(records: &[Record]) -> Option<String> {
+    let mut names: Vec<String> = records.iter().map(|of| of.device.to_string()).collect();
+    names.sort();
+    names.dedup();
+    let is_comparable =
+        names.len() == records.len() && records.iter().all(|of| of.offered().is_none());
+    let rates = records.iter().map(|of| Some((rate(of)?, of)));
+    let mut rates = rates
+        .collect::<Option<Vec<_>>>()
+        .filter(|_| is_comparable)?;
+    rates.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let [(most, fastest), others @ ..] = &rates[..] else {
+        return None;
+    };
+    let others = others.iter().map(|(rate, of)| {
+        let than = match most / rate {
+            by if by <= EQUAL => "equal within 2 % to".to_owned(),
+            by => format!("{} the rate of", format::factor(by)),
+        };
+        Some(format!("{than} {} ({})", of.device, per_second(*rate)?))
+    });
+    let others = others
+        .collect::<Option<Vec<_>>>()
+        .filter(|all| !all.is_empty())?;
+    let most = per_second(*most)?;
+    Some(format!(
+        "{} has the highest rate ({most}): {}.",
+        fastest.device,
+        format::and(&others)
+    ))
+}
+
 /// The ways at one point of the workload.
 struct Ranking<'r> {
     order: Order,
@@ -131,7 +165,10 @@ impl<'r> Ranking<'r> {
     fn leaders(&self) -> Vec<String> {
         let tiers = self.tiers.iter().take(1).flatten();
         let tiers = tiers.filter(|_| self.order != Order::FastestOfSlow);
-        tiers.map(|(by, record)| way(*by, record)).collect()
+        let mut ways: Vec<String> = tiers.map(|(by, record)| way(*by, record)).collect();
+        // Which of equal ways is ahead by a hair means nothing.
+        ways.sort();
+        ways
     }
 }
 
@@ -145,16 +182,12 @@ fn over_workloads(workloads: &[(Vec<String>, Vec<&Record>)]) -> String {
         false => Order::Fastest,
     };
     let leaders: Vec<Vec<String>> = rankings.iter().map(Ranking::leaders).collect();
-    // Points in a row with the ways that lead at each of them.
+    // Points in a row at which the same ways lead.
     let mut runs: Vec<(Vec<String>, Vec<&[String]>)> = Vec::new();
     for ((workload, _), leaders) in workloads.iter().zip(&leaders) {
-        if let Some((shared, points)) = runs.last_mut()
-            && (shared == leaders || shared.iter().any(|way| leaders.contains(way)))
-        {
-            shared.retain(|way| leaders.contains(way));
-            points.push(workload);
-        } else {
-            runs.push((leaders.clone(), vec![workload]));
+        match runs.last_mut() {
+            Some((shared, points)) if shared == leaders => points.push(workload),
+            _ => runs.push((leaders.clone(), vec![workload])),
         }
     }
     let is_sweep = workloads.iter().all(|(workload, _)| workload.len() == 1);
@@ -167,14 +200,9 @@ fn over_workloads(workloads: &[(Vec<String>, Vec<&Record>)]) -> String {
             clauses.collect()
         }
         _ => {
-            // A way alone, or none.
             let mut counts: BTreeMap<&[String], u32> = BTreeMap::new();
             for leaders in &leaders {
-                let alone = leaders.chunks(1);
-                let none = leaders.is_empty().then_some(&[][..]);
-                alone
-                    .chain(none)
-                    .for_each(|way| *counts.entry(way).or_default() += 1);
+                *counts.entry(leaders).or_default() += 1;
             }
             let mut counts: Vec<(&[String], u32)> = counts.into_iter().collect();
             counts.sort_by_key(|(_, count)| Reverse(*count));

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use adverb_units::Time;
+use adverb_units::{Span, Time};
 
 use crate::host::memory::Range;
 use crate::params;
@@ -16,6 +16,8 @@ pub(crate) struct Atomics {
     /// Largest number of operations in flight, over all ports.
     pub(crate) slots: usize,
     pub(crate) in_flight: usize,
+    /// How long operations were in flight, all together.
+    pub(crate) worked: Span,
 }
 
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub(crate) struct PortQueue {
     pub(crate) waiting: VecDeque<WaitingAtomic>,
     /// Whether an event for the first operation is scheduled.
     pub(crate) is_scheduled: bool,
+    /// How long it waited for locks.
+    pub(crate) blocked: Span,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +43,14 @@ impl Atomics {
         let queue = |_| PortQueue {
             waiting: VecDeque::new(),
             is_scheduled: false,
+            blocked: Span::ZERO,
         };
         Atomics {
             buckets: vec![Server::default(); n.atomic_buckets as usize],
             ports: (0..ports.max(1)).map(queue).collect(),
             slots: n.atomic_slots as usize,
             in_flight: 0,
+            worked: Span::ZERO,
         }
     }
 }

@@ -61,6 +61,7 @@ impl Fabric {
             // moment: otherwise one port would always get a contended bucket.
             events.schedule(begin.max(now), Event::Lock { machine, port });
             if begin > now {
+                queue.blocked += begin - first.at.max(now);
                 return;
             }
             queue.waiting.pop_front();
@@ -69,6 +70,7 @@ impl Fabric {
             let atomics = &mut host.nic.atomics;
             let end = atomics.buckets[first.bucket].serve(now, span + wait);
             atomics.in_flight += 1;
+            atomics.worked += end - now;
             host.trace.note(StepKind::Atomic, first.at, end);
             host.pcie.traffic.read_lines += 1;
             host.pcie.traffic.write_lines += 1;

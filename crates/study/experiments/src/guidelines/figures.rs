@@ -1,7 +1,9 @@
 //! What the study's figures show. The captions say which device can answer.
 
+use adverb_report::findings::keeps_up;
 use adverb_report::{FigureSpec, Plots, Quantity, RecordPanel, X};
 use adverb_results::Record;
+use serde_json::Value;
 
 use super::ladder::{Step, generations, ladder, operation, pcie};
 use crate::programs::{every, panel, parameter, word};
@@ -25,7 +27,8 @@ pub(super) static FIGURES: [&FigureSpec; 14] = [
 
 const SERVED_BY: (X, &str, &str) = (X::Count, "server_cores", "server cores");
 const LOAD: (X, &str, &str) = (X::Rate, "offered_per_s", "offered requests per second");
-const QUEUE_PAIRS: (X, &str, &str) = (X::Count, "qps", "queue pairs of the core at each port");
+const QUEUE_PAIRS: (X, &str, &str) = (X::Count, "qps", "queue pairs of a core at each port");
+const ALL_QUEUE_PAIRS: (X, &str, &str) = (X::Count, "qps", "queue pairs of the core");
 const CLIENTS: (X, &str, &str) = (X::Parameter(Quantity::Count), "clients", "clients");
 const WORDS: (X, &str, &str) = (
     X::Parameter(Quantity::Count),
@@ -46,7 +49,8 @@ pub(super) const LADDER: FigureSpec = FigureSpec {
     id: "ladder",
     name: "The ladder",
     title: "A sequencer from FETCH_ADD to RPCs without payload",
-    caption: "Each design has what the one before it has, and one thing more. All clients have requests outstanding all \
+    caption: "Each design has what the one before it has, and one thing more; the last one has two: it answers without \
+              payload, and has more cores, as in the publication. All clients have requests outstanding all \
               the time, so that the latency under load is their number over the rate; the last plot has one client with \
               one request. The table names the busiest resource of the model, which limits the rate if it is near 100 %; on a real device it \
               is not known. On \
@@ -97,11 +101,12 @@ pub(super) const OFFERED: FigureSpec = FigureSpec {
     title: "Latency of a sequencer over the offered load",
     caption: "Header-only, with ten cores or as many as there are. Requests arrive at random times (Poisson); \
               latency counts from then, also while a client has its maximum outstanding. Beyond what the server can answer \
-              requests wait for longer and longer: the latency shown is that of the measured time.",
+              requests wait for longer and longer, so that the lines of latency end at the highest load that it keeps up \
+              with.",
     plots: Plots::Records(
         &[
-            panel("Mean", LOAD, MEAN, every, by_answer),
-            panel("99th percentile", LOAD, P99, every, by_answer),
+            panel("Mean", LOAD, MEAN, keeps_up, by_answer),
+            panel("99th percentile", LOAD, P99, keeps_up, by_answer),
             panel("Rate reached", LOAD, RATE, every, by_answer),
         ],
         None,
@@ -111,10 +116,11 @@ pub(super) const OFFERED: FigureSpec = FigureSpec {
 pub(super) const QUEUES: FigureSpec = FigureSpec {
     id: "queues",
     name: "Rate over queue pairs",
-    title: "One core that answers from several queue pairs in turn",
+    title: "Cores that answer from several queue pairs in turn",
     caption: "Lists of up to 32 answers of 8 B. A NIC processes a queue pair in one of its processing units, so that a \
-              core needs several to use more of them. A model and hardware can answer; on soft there are no units.",
-    plots: Plots::Records(&[panel("Rate", QUEUE_PAIRS, RATE, every, by_answer)], None),
+              core needs several to use more of them; several cores have more queue pairs together, and may need fewer \
+              each. A model and hardware can answer; on soft there are no units.",
+    plots: Plots::Records(&[panel("Rate", QUEUE_PAIRS, RATE, every, by_cores)], None),
 };
 
 pub(super) const ANSWERS: FigureSpec = FigureSpec {
@@ -149,7 +155,10 @@ pub(super) const UNITS: FigureSpec = FigureSpec {
     title: "SENDs (UD) of one core over queue pairs",
     caption: "60 B inline, which fill two lines of a WQE. In lists of 16 the NIC fetches the WQEs, and one processing \
               unit limits a queue pair. Peers drop what they receive. A model and hardware can answer.",
-    plots: Plots::Records(&[panel("Rate", QUEUE_PAIRS, RATE, every, by_list)], None),
+    plots: Plots::Records(
+        &[panel("Rate", ALL_QUEUE_PAIRS, RATE, every, by_list)],
+        None,
+    ),
 };
 
 pub(super) const SENDS: FigureSpec = FigureSpec {
@@ -203,7 +212,8 @@ pub(super) const GENERATIONS: FigureSpec = FigureSpec {
     name: "Devices side by side",
     title: "What each step of the ladder gains, device by device",
     caption: "The rate of each design over the one before it. Of models, connect_ib, cx3 and cx are the generations of \
-              the publication; a server has as many cores as they have CPUs, but not more than the publication's.",
+              the publication; a server has as many cores as they have CPUs, but not more than the publication's. The last \
+              step takes more cores, too.",
     plots: Plots::Records(&[], Some(generations)),
 };
 
@@ -211,7 +221,7 @@ pub(super) const PCIE: FigureSpec = FigureSpec {
     id: "pcie",
     name: "PCIe per operation",
     title: "Cache lines over PCIe for each operation, at the server or at the machine that posts",
-    caption: "Written by the CPU to the NIC (MMIO, doorbells among them), read by the NIC (WQEs, payload, contexts), and \
+    caption: "Lines of 64 B written by the CPU to the NIC (MMIO, doorbells among them), read by the NIC (WQEs, payload, contexts), and \
               written by it (payload, completions). From the counters of the model; on real devices they are not known.",
     plots: Plots::Records(
         &[RecordPanel {
@@ -241,10 +251,17 @@ fn is_plain(record: &Record) -> bool {
         "sequencer" => record.figures.iter().any(|id| id == LADDER.id) && under_load(record),
         "atomics" => is("words", 1) || is("words", 4096),
         "rpc" => is("clients", 16),
+        "kv" => is_plain_store(record),
         "outbound" if word(record, "op") == "read" => is("outstanding", 1),
         "outbound" => is("size_bytes", 60) && is("qps", 4) && is("clients", 1),
         _ => is("size_bytes", 32),
     }
+}
+
+/// Stores of the figure over PUTs, with as many PUTs as GETs.
+fn is_plain_store(record: &Record) -> bool {
+    let share = record.params.get("put_ratio").and_then(Value::as_f64);
+    share == Some(0.5)
 }
 
 fn in_lists(record: &Record) -> bool {
@@ -285,6 +302,18 @@ fn by_answer(record: &Record) -> String {
         _ => "lists",
     };
     format!("{what}, {how}")
+}
+
+/// `one core`, `6 cores`.
+fn by_cores(record: &Record) -> String {
+    counted(parameter(record, "server_cores"))
+}
+
+pub(super) fn counted(cores: u64) -> String {
+    match cores {
+        1 => "one core".to_owned(),
+        n => format!("{n} cores"),
+    }
 }
 
 /// `WRITE answered by SEND (UD)`.

@@ -1,15 +1,17 @@
 //! The study's findings: sentences over its records, for each device, with the records that each follows from.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use adverb_report::findings::{EQUAL, keeps_up};
 use adverb_report::format;
 use adverb_results::{DeviceKind, Record};
 
 use super::figures::{
-    ANSWERS, ATOMICS, CORES, FIGURES, HERD, KV, OFFERED, SENDS, by_queues, by_store, by_way,
+    ANSWERS, ATOMICS, CORES, FIGURES, HERD, KV, OFFERED, QUEUES, SENDS, by_queues, by_store,
+    by_way, counted,
 };
-use super::ladder::{Step, limit, steps};
+use super::ladder::{Step, limits, steps};
 use crate::programs::{of_device, parameter, with_caution, word};
 
 /// A sentence, and its evidence.
@@ -26,7 +28,15 @@ const PAYS: f64 = 1.05;
 
 /// The four guidelines, which are about a NIC.
 const GUIDELINES: [Find; 4] = [contention, mmio, parallelism, dma];
-const OF_ALL_DEVICES: [Find; 6] = [ladder, too_many_cores, offered, answers, store, herd];
+const OF_ALL_DEVICES: [Find; 7] = [
+    ladder,
+    too_many_cores,
+    offered,
+    answers,
+    store,
+    herd,
+    unsteady,
+];
 
 /// Whether a record is of hardware or of a model of it.
 fn has_nic(record: &Record) -> bool {
@@ -144,8 +154,13 @@ fn verdict(gain: f64) -> &'static str {
 
 /// `; the limit is now the NIC transmit side of the server (98 %)`; empty for a real device.
 fn limited(record: &Record) -> String {
-    limit(record).map_or_else(String::new, |limit| {
-        format!("; the busiest resource is then the {limit}")
+    limits(record).map_or_else(String::new, |(limits, are_several)| {
+        let are = if are_several {
+            "resources are"
+        } else {
+            "resource is"
+        };
+        format!("; the busiest {are} then the {limits}")
     })
 }
 
@@ -160,7 +175,9 @@ fn ladder(evidence: &Evidence<'_>) -> Option<String> {
     let rate = rate(last).filter(|rate| rate * PAYS <= highest);
     let loss = rate.map_or_else(String::new, |rate| {
         let (rate, cores) = (format::rate(rate), counted(parameter(last, "server_cores")));
-        format!("; the last step, without payload, is slower: {rate} with {cores}")
+        format!(
+            "; the last step, without payload and with more cores, is slower: {rate} with {cores}"
+        )
     });
     Some(format!(
         "the steps from FETCH_ADD to {} take a sequencer {change}{}{loss}.",
@@ -225,7 +242,8 @@ fn parallelism(evidence: &Evidence<'_>) -> Option<String> {
     let cores = cores.map_or_else(String::new, |(record, (gain, change))| {
         let (cores, limit) = (parameter(record, "server_cores"), limited(record));
         let verdict = verdict(gain);
-        format!("; using {cores} cores then {verdict}: {change}{limit}")
+        let other = other_queues(evidence, record).unwrap_or_default();
+        format!("; using {cores} cores then {verdict}: {change}{limit}{other}")
     });
     Some(format!(
         "using the NIC's parallelism {}: {} queue pairs at each port instead of {} take one core {of_queues}{cores}.",
@@ -235,59 +253,121 @@ fn parallelism(evidence: &Evidence<'_>) -> Option<String> {
     ))
 }
 
+/// Returns the number of queue pairs with which the cores of the ladder are faster, if there is one.
+fn other_queues(evidence: &Evidence<'_>, ladder: &Record) -> Option<String> {
+    let cores = |record: &Record| parameter(record, "server_cores");
+    let best = fastest(&evidence.all(QUEUES.id, |record| cores(record) == cores(ladder)))?;
+    let (gain, _) = change(ladder, best)?;
+    let queues = match parameter(best, "qps") {
+        1 => "1 queue pair".to_owned(),
+        n => format!("{n} queue pairs"),
+    };
+    (gain > EQUAL).then(|| {
+        let rate = format::rate(rate(best).unwrap_or_default());
+        format!("; with {queues} at each port these cores reach {rate}")
+    })
+}
+
 fn in_lists(record: &Record) -> bool {
     parameter(record, "batch") > 1
 }
 
+/// Answers of 8 B and none on equal cores: where leaving out the payload pays and where not, and the best of each.
 fn dma(evidence: &Evidence<'_>) -> Option<String> {
-    let most = |by: &'static str| {
-        let of = evidence.all(CORES.id, |record| {
+    let of = |by: &'static str| {
+        evidence.all(CORES.id, |record| {
             in_lists(record) && word(record, "by") == by
-        });
-        of.into_iter()
-            .max_by_key(|record| parameter(record, "server_cores"))
+        })
     };
-    let (payload, header_only) = (most("rpc")?, most("rpc-imm")?);
-    let cores = parameter(payload, "server_cores");
-    if parameter(header_only, "server_cores") != cores {
-        return None;
-    }
-    let (gain, change) = change(payload, header_only)?;
-    let send = |op: &'static str| {
+    let (payload, header_only) = (of("rpc"), of("rpc-imm"));
+    let cores = |record: &Record| parameter(record, "server_cores");
+    let same = |of: &Record| {
+        let mut others = header_only.iter().copied();
+        others.find(|other| cores(other) == cores(of))
+    };
+    let pairs = payload.iter().filter_map(|of| Some((*of, same(of)?)));
+    let mut pairs: Vec<(&Record, &Record)> = pairs.collect();
+    pairs.sort_by_key(|(of, _)| cores(of));
+    let pays =
+        |(of, to): &&(&Record, &Record)| change(of, to).is_some_and(|(gain, _)| gain >= PAYS);
+    let (paying, others): (Vec<_>, Vec<_>) = pairs.iter().partition(pays);
+    let named = |pairs: &[&(&Record, &Record)]| {
+        let all: Vec<String> = pairs.iter().map(|(of, _)| cores(of).to_string()).collect();
+        format!(
+            "{} core{}",
+            format::and(&all),
+            if all == ["1"] { "" } else { "s" }
+        )
+    };
+    let verdict = match (&paying[..], &others[..]) {
+        ([], _) => "does not pay".to_owned(),
+        (_, []) => "pays".to_owned(),
+        (paying, others) => format!("pays with {}, not with {}", named(paying), named(others)),
+    };
+    let (of, to) = pairs.last()?;
+    let (_, change_of_most) = change(of, to)?;
+    let (best_of, best_to) = (fastest(&payload)?, fastest(&header_only)?);
+    let (_, change_of_best) = change(best_of, best_to)?;
+    let best = match (cores(best_of), cores(best_to)) {
+        (of, to) if of == to => format!("{change_of_best} with {}", counted(of)),
+        (of, to) => format!("{change_of_best}, with {to} instead of {}", counted(of)),
+    };
+    let lines = send_lines(evidence).map_or_else(String::new, |lines| format!("; {lines}"));
+    let saved = saved(of, to).map_or_else(String::new, |saved| {
+        format!("; for an RPC to {}, {saved}", counted(cores(to)))
+    });
+    Some(format!(
+        "reducing DMA {verdict}: requests and answers by SEND without payload, instead of requests by WRITE and answers of \
+         8 B, take {} in lists {change_of_most}, and the best rate {best}{lines}{saved}{}.",
+        counted(cores(to)),
+        limited(to)
+    ))
+}
+
+/// Returns what the NIC reads for a SEND of the smallest payload and for one of none.
+fn send_lines(evidence: &Evidence<'_>) -> Option<String> {
+    let lines = |op: &'static str| {
         let of = evidence.all(SENDS.id, |record| {
             in_lists(record) && word(record, "op") == op
         });
         let size = |record: &Record| parameter(record, "size_bytes");
         let record = of.into_iter().min_by_key(|record| size(record))?;
-        Some((size(record), lines_read(record)?))
+        let lines = record.metric("pcie_lines_per_request.dma_reads")?;
+        Some((size(record), lines))
     };
-    let lines = send("send").zip(send("send-imm"));
-    let lines = lines.map_or_else(String::new, |((size, some), (_, none))| {
-        format!("; for a SEND in a list the NIC reads {some:.2} cache lines with {size} B and {none:.2} without payload")
-    });
-    let of_requests = lines_read(payload).zip(lines_read(header_only));
-    let of_requests = of_requests.map_or_else(String::new, |(before, after)| {
-        format!("; for an RPC the NIC reads {before:.2} lines before, and {after:.2} then, because a request by SEND takes a RECV")
-    });
+    let ((size, some), (_, none)) = (lines("send")?, lines("send-imm")?);
     Some(format!(
-        "reducing DMA {}: requests and answers by SEND without payload, instead of requests by WRITE and answers of 8 B, \
-         take {} in lists {change}{lines}{of_requests}{}.",
-        verdict(gain),
-        counted(cores),
-        limited(header_only)
+        "for a SEND in a list the NIC reads {some:.2} cache lines with {size} B and {none:.2} without payload"
     ))
 }
 
-/// Returns the cache lines that the NIC reads for each request; `None` on a real device.
-fn lines_read(record: &Record) -> Option<f64> {
-    record.metric("pcie_lines_per_request.dma_reads")
-}
-
-fn counted(cores: u64) -> String {
-    match cores {
-        1 => "one core".to_owned(),
-        n => format!("{n} cores"),
+/// Returns in which directions a design takes fewer cache lines over PCIe for a request than another one; `None` on a real
+/// device.
+fn saved(from: &Record, to: &Record) -> Option<String> {
+    let directions = [
+        ("the CPU writes", "mmio_writes"),
+        ("the NIC reads", "dma_reads"),
+        ("the NIC writes", "dma_writes"),
+    ];
+    let (mut fewer, mut others) = (Vec::new(), Vec::new());
+    for (who, metric) in directions {
+        let lines = |record: &Record| record.metric(&format!("pcie_lines_per_request.{metric}"));
+        let (from, to) = (lines(from)?, lines(to)?);
+        let words = format!("{who} {to:.2} lines instead of {from:.2}");
+        match to * EQUAL < from {
+            true => fewer.push(words),
+            false => others.push(words),
+        }
     }
+    Some(match (&fewer[..], &others[..]) {
+        ([], others) => format!("no line is saved: {}", format::and(others)),
+        (fewer, []) => format!("what is saved: {}", format::and(fewer)),
+        (fewer, others) => format!(
+            "what is saved: {}; what is not: {}",
+            format::and(fewer),
+            format::and(others)
+        ),
+    })
 }
 
 fn too_many_cores(evidence: &Evidence<'_>) -> Option<String> {
@@ -436,4 +516,35 @@ fn herd(evidence: &Evidence<'_>) -> Option<String> {
         counted(cores(best)),
         by_queues(best)
     ))
+}
+
+/// Halves of the measured time whose rates differ by more than this, in percent, are not of a steady state.
+const UNSTEADY: f64 = 10.0;
+
+/// Returns how many cells of a model are not of a steady state, and the worst. A model has no noise.
+fn unsteady(evidence: &Evidence<'_>) -> Option<String> {
+    let drift = |record: &Record| {
+        let drift = record.metric("drift_percent")?.abs();
+        let is_unsteady = record.device.kind == DeviceKind::Model && drift > UNSTEADY;
+        is_unsteady.then_some(drift)
+    };
+    let mut worst: BTreeMap<&str, f64> = BTreeMap::new();
+    for figure in FIGURES {
+        let all = evidence.all(figure.id, |record| drift(record).is_some());
+        worst.extend(
+            all.iter()
+                .filter_map(|of| Some((of.cell.as_str(), drift(of)?))),
+        );
+    }
+    let (cell, percent) = worst.iter().max_by(|a, b| a.1.total_cmp(b.1))?;
+    let percent = format::percent(*percent);
+    Some(match worst.len() {
+        1 => format!(
+            "the rates of the two halves of the measured time differ by {percent} in {cell}, which is not of a steady state."
+        ),
+        n => format!(
+            "the rates of the two halves of the measured time differ by more than 10 % in {n} cells, which are not of a \
+             steady state; most by {percent}, in {cell}."
+        ),
+    })
 }

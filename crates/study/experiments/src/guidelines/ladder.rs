@@ -1,9 +1,11 @@
 //! The ladder of designs: the step that a record is of, and tables of the steps.
 
+use adverb_report::findings::keeps_up;
 use adverb_report::{Table, format};
 use adverb_results::Record;
+use serde_json::Value;
 
-use super::figures::{LADDER, by_list, by_op, by_way, design, under_load};
+use super::figures::{LADDER, by_list, by_op, by_queues, by_store, by_way, design, under_load};
 use crate::programs::{parameter, word};
 
 /// Steps of the ladder.
@@ -47,16 +49,58 @@ impl Step {
     }
 }
 
-/// Returns the busiest resource of a model, such as `NIC transmit side of the server (98 %)`.
+/// A resource that is busy for more than this share of the time, in percent, is one that limits.
+const FULL: f64 = 99.0;
+/// A part of a core's time, not a resource.
+const MMIO: &str = "CPU writing to the NIC";
+
+/// Returns the busiest resource of a model, such as `NIC transmit side of the server (98 %)`, or all resources of the
+/// server that are as good as busy all the time: which of them is ahead by a hair means nothing.
 pub(super) fn limit(record: &Record) -> Option<String> {
-    let busiest = record.metrics.as_ref()?.get("busiest")?;
+    limits(record).map(|(words, _)| words)
+}
+
+/// Returns [`limit`], and whether it names several resources.
+pub(super) fn limits(record: &Record) -> Option<(String, bool)> {
+    let metrics = record.metrics.as_ref()?;
+    let busiest = metrics.get("busiest")?;
     let resource = busiest.get("resource")?.as_str()?;
-    let whose = match busiest.get("host")?.as_str()? {
-        "machine 0" => "the server",
-        _ => "a client's machine",
+    let share = busiest.get("percent")?.as_f64()?;
+    let is_server = busiest.get("host")?.as_str()? == "machine 0";
+    let all = metrics
+        .get("utilization_percent")
+        .and_then(Value::as_object);
+    let all = all.into_iter().flatten();
+    let all = all.filter_map(|(name, share)| Some((name.as_str(), share.as_f64()?)));
+    let mut full: Vec<(&str, f64)> = all
+        .filter(|(name, share)| *share > FULL && *name != MMIO && is_server)
+        .collect();
+    full.sort_unstable_by_key(|(name, _)| *name);
+    if full.len() < 2 {
+        full = vec![(resource, share)];
+    }
+    let least = full.iter().map(|(_, share)| *share).fold(share, f64::min);
+    let shares = match (format::percent(least), format::percent(share)) {
+        (least, most) if least == most => most,
+        (least, most) => format!("{least} to {most}"),
     };
-    let share = format::percent(busiest.get("percent")?.as_f64()?);
-    Some(format!("{resource} of {whose} ({share})"))
+    let names: Vec<String> = full.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let whose = if is_server {
+        "the server"
+    } else {
+        "a client's machine"
+    };
+    let words = format!("{} of {whose} ({shares})", format::and(&names));
+    Some((words, full.len() > 1))
+}
+
+/// Returns [`limit`], and whether the server keeps up with what is offered.
+pub(super) fn limit_and_load(record: &Record) -> Option<String> {
+    let limit = limit(record)?;
+    Some(match keeps_up(record) {
+        true => limit,
+        false => format!("{limit}: does not keep up"),
+    })
 }
 
 /// Returns the records of TCP and of a ladder under load, in the order of its steps, the newest of each.
@@ -155,7 +199,7 @@ pub(super) fn generations(records: &[&Record]) -> Table {
             "Doorbell batching",
             "Queue pairs",
             "Cores",
-            "Header-only",
+            "Header-only, more cores",
             "All / FETCH_ADD",
         ],
         rows: by_device(records).into_iter().map(row).collect(),
@@ -178,6 +222,14 @@ pub(super) fn operation(record: &Record) -> String {
             1 => "FETCH_ADD on one word".to_owned(),
             words => format!("FETCH_ADD on {words} words"),
         },
+        "kv" if word(record, "by") == "rpc" => format!(
+            "HERD on {} core{}, {}, {} of PUTs",
+            count("server_cores"),
+            if count("server_cores") == 1 { "" } else { "s" },
+            by_queues(record),
+            puts(record)
+        ),
+        "kv" => format!("{}, {} of PUTs", by_store(record), puts(record)),
         "outbound" if word(record, "op") == "read" => {
             let window = count("outstanding");
             format!("READ of {} B, windows of {window}", count("size_bytes"))
@@ -196,23 +248,40 @@ pub(super) fn operation(record: &Record) -> String {
     }
 }
 
+/// `50 %`.
+fn puts(record: &Record) -> String {
+    let share = record.params.get("put_ratio").and_then(Value::as_f64);
+    format::percent(100.0 * share.unwrap_or_default())
+}
+
 /// Lines over PCIe for each operation.
 pub(super) fn pcie(records: &[&Record]) -> Table {
     let row = |record: &&Record| {
-        let lines = |what: &str| {
-            let lines = record.metric(&format!("pcie_lines_per_request.{what}"))?;
-            Some(format!("{lines:.2}"))
-        };
-        Some(vec![
-            record.device.to_string(),
-            operation(record),
+        let lines = |what: &str| record.metric(&format!("pcie_lines_per_request.{what}"));
+        let kinds = [
             lines("mmio_writes")?,
             lines("dma_reads")?,
             lines("dma_writes")?,
-        ])
+        ];
+        let all = kinds.iter().sum::<f64>();
+        let mut row = vec![record.device.to_string(), operation(record)];
+        row.extend(
+            kinds
+                .into_iter()
+                .chain([all])
+                .map(|lines| format!("{lines:.2}")),
+        );
+        Some(row)
     };
     Table {
-        columns: vec!["Device", "Operation", "MMIO", "DMA reads", "DMA writes"],
+        columns: vec![
+            "Device",
+            "Operation",
+            "MMIO and doorbells",
+            "DMA reads",
+            "DMA writes and completions",
+            "All",
+        ],
         rows: records.iter().filter_map(row).collect(),
     }
 }

@@ -16,7 +16,7 @@ pub(crate) const STUDY: ProgramStudy = ProgramStudy {
     title: "Design guidelines for RDMA",
     source: "A. Kalia, M. Kaminsky and D. Andersen, Design Guidelines for High Performance RDMA Systems, USENIX ATC 2016",
     figures: &figures::FIGURES,
-    words: &[("busiest resource", ladder::limit)],
+    words: &[("busiest resource", ladder::limit_and_load)],
     claims: include_str!("claims.toml"),
     sentences: findings::sentences,
     left_out: &[

@@ -162,10 +162,13 @@ fn store(records: &[&Record]) -> Option<String> {
         Some(format!("{share} of that {how}"))
     });
     let others: Vec<String> = others.collect();
+    let others = match &others[..] {
+        [] => String::new(),
+        others => format!("; {}", others.join(", ")),
+    };
     Some(format!(
-        "a store with {most} connections reaches {} without load; {}.",
+        "a store with {most} connections reaches {} without load{others}.",
         format::rate(alone),
-        others.join(", ")
     ))
 }
 

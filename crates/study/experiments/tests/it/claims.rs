@@ -158,6 +158,71 @@ fn a_claim_about_a_link_speed_takes_only_records_of_that_speed() {
     assert_eq!(judged(&records, &of_writes("64", &missing)), answer);
 }
 
+/// A claim about three generations was judged on each alone, and held on two of them.
+#[test]
+fn a_claim_about_several_devices_is_judged_once_by_the_records_of_all() {
+    let batching = ledgers().flat_map(|ledger| &ledger.claims);
+    let batching = batching.filter(|claim| claim.id == "guide-generations-batching");
+    let claims: Vec<Value> = batching.map(|claim| json!(claim)).collect();
+    assert_eq!(claims.len(), 1);
+    let ledger = json!({ "study": "s", "source": "S", "testbed": "cx", "claim": claims });
+    let ledger: Ledger = serde_json::from_value(ledger).unwrap();
+    let of = |name: &str, batch: u32, rate: f64| {
+        let mut record = Record::from(&records()[0]);
+        record.device = crate::common::device(DeviceKind::Model, name);
+        record.program = "sequencer".to_owned();
+        let params = json!({ "by": "rpc", "batch": batch, "qps": 1, "server_cores": 1 });
+        record.params = params.as_object().unwrap().clone();
+        let metrics = json!({ "requests_per_s": rate });
+        record.metrics = metrics.as_object().cloned();
+        record
+    };
+    let on = |name: &str, gain: f64| [of(name, 1, 5e6), of(name, 32, 5e6 * gain)];
+    let judged = |records: &[Record]| {
+        let assessments = assess(&ledger, &[], records);
+        let answers = assessments.iter().map(|assessment| {
+            let judgement = &assessment.judgements[0];
+            (
+                assessment.device.name.clone(),
+                judgement.answer,
+                judgement.why.clone(),
+            )
+        });
+        answers.collect::<Vec<_>>()
+    };
+    let alone = judged(&on("connect_ib", 2.0));
+    assert_eq!(alone[0].1, Answer::NotMeasured);
+    let needs = "it needs the records of model:connect_ib, model:cx3 and model:cx: model:cx3: no record of ";
+    assert!(alone[0].2.starts_with(needs), "{alone:?}");
+    for (gain, answer, figures) in [
+        (
+            0.5,
+            Answer::Fails,
+            "model:cx: 0.50× (2.50 M/s against 5.00 M/s)",
+        ),
+        (
+            1.5,
+            Answer::Holds,
+            "model:connect_ib: 2.00× (10.0 M/s against 5.00 M/s); model:cx3: 2.00× (10.0 M/s against 5.00 M/s); model:cx: 1.50× \
+             (7.50 M/s against 5.00 M/s)",
+        ),
+    ] {
+        let all = [on("connect_ib", 2.0), on("cx3", 2.0), on("cx", gain)].concat();
+        for (name, is, why) in judged(&all) {
+            match name.as_str() {
+                "connect_ib" => assert_eq!((is, why.as_str()), (answer, figures)),
+                _ => {
+                    assert_eq!(is, Answer::CannotTell);
+                    assert!(
+                        why.ends_with("it is judged once, on model:connect_ib"),
+                        "{why}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 /// The records on a modelled device with this link layer, with a delay of each message.
 fn over(name: &str, link_layer: &str, delay: u64) -> Vec<PairRecord> {
     let mut records = on(DeviceKind::Model, name);

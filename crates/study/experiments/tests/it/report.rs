@@ -287,6 +287,79 @@ fn a_parameter_that_follows_the_axis_does_not_divide_a_sweep() {
     );
 }
 
+/// Returns the page of records of `rpc` outside figures: device, way, clients, and rate.
+fn swept(points: &[(&str, &str, u32, f64)]) -> String {
+    let template = Record::from(&crate::common::study()[0]);
+    let record = |(device, by, clients, rate): &(&str, &str, u32, f64)| {
+        let mut record = Record {
+            figures: Vec::new(),
+            cell: format!("rpc/{by}/{clients}"),
+            program: "rpc".to_owned(),
+            device: crate::common::device(DeviceKind::Model, device),
+            ..template.clone()
+        };
+        let params = serde_json::json!({ "by": by, "clients": clients });
+        record.params = serde_json::from_value(params).unwrap();
+        let metrics = serde_json::json!({ "requests_per_s": rate });
+        record.metrics = serde_json::from_value(metrics).unwrap();
+        record
+    };
+    let (records, meta) = (
+        points.iter().map(record).collect::<Vec<_>>(),
+        Meta::default(),
+    );
+    Report::from_records(&[], &meta, [])
+        .with_sweeps(&records)
+        .html()
+}
+
+/// The sentence ended with "; ." if there was no load.
+#[test]
+fn a_store_without_a_load_has_a_whole_sentence() {
+    let template = Record::from(&crate::common::study()[0]);
+    let mut record = Record {
+        figures: vec!["numa6".to_owned()],
+        program: "store".to_owned(),
+        ..template
+    };
+    let params = serde_json::json!({ "connections": 32, "numa_server": "nic" });
+    record.params = serde_json::from_value(params).unwrap();
+    let metrics = serde_json::json!({ "requests_per_s": 4.21e6 });
+    record.metrics = serde_json::from_value(metrics).unwrap();
+    let (records, meta) = ([record], Meta::default());
+    let page = Report::from_records(&[], &meta, adverb_experiments::chapters());
+    let page = page.with_sweeps(&records).html();
+    assert!(page.contains("without load.</li>"), "{page}");
+}
+
+/// There was no plot without a number to draw over, and each device had one of its own.
+#[test]
+fn ways_on_several_devices_are_bars_of_one_plot() {
+    let page = swept(&[
+        ("cx3", "send", 4, 1e6),
+        ("cx3", "write", 4, 2e6),
+        ("cx7", "send", 4, 3e6),
+    ]);
+    assert_eq!(page.matches("<figure").count(), 1);
+    for name in ["model:cx3, send", "model:cx3, write", "model:cx7, send"] {
+        assert!(page.contains(name), "{name}");
+    }
+}
+
+/// It named the lowest rate of a sweep over clients, which is that of one client.
+#[test]
+fn the_finding_of_a_sweep_names_where_more_adds_nothing() {
+    let page = swept(&[
+        ("cx3", "send", 1, 1e6),
+        ("cx3", "send", 4, 2.98e6),
+        ("cx3", "send", 16, 3e6),
+        ("cx3", "write", 1, 0.9e6),
+    ]);
+    let finding = "rpc on model:cx3: the highest request rate is 3.00 M/s at send, clients=16, over 3 values of clients; with \
+                   clients=4 it is equal within 2 %.";
+    assert!(page.contains(finding), "{page}");
+}
+
 /// A report drew figures that had cells in common with the figures that were asked for.
 #[test]
 fn a_report_has_the_figures_that_were_asked_for() {

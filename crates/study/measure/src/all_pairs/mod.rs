@@ -5,11 +5,11 @@ mod hosts;
 use std::collections::BTreeMap;
 
 use adverb_host::now_rfc3339;
-use adverb_launch::{Failure, Interrupt, Launcher, Placement, Run, RunError};
-use adverb_results::{CpuShare, PairRecord, Record, RoleRun};
+use adverb_launch::{DeviceChoice, Failure, Interrupt, Launcher, Placement, Run, RunError};
+use adverb_results::{CpuShare, DeviceRef, PairRecord, Record, RoleRun};
 use adverb_workload::pair::{CellResult, CellSpec};
 
-use crate::backend::{failed, in_shared_memory, provenance};
+use crate::backend::{failed, provenance};
 use crate::pairs::{kept, pair_record, take_details};
 pub use hosts::{Host, Hosts};
 
@@ -58,6 +58,20 @@ impl AllPairs {
         format!("{}/from={from}/to={to}", cell.spec.id)
     }
 
+    /// Whether both sides of a cell use the local port of a device with a UDP port.
+    fn is_in_memory(&self, cell: &PairCell<'_>) -> bool {
+        let is_impaired = cell.spec.params.path.impairment.is_some();
+        !is_impaired && self.launcher.is_pair_within_memory((cell.from, cell.to))
+    }
+
+    /// Returns the device on which a cell is measured.
+    pub fn device(&self, cell: &PairCell<'_>) -> DeviceRef {
+        match self.is_in_memory(cell) {
+            true => DeviceChoice::SOFT.reference(),
+            false => self.hosts.get(0).device.clone(),
+        }
+    }
+
     /// Runs a cell and makes its record. A server that cannot be reached fails all further cells of its host.
     ///
     /// # Errors
@@ -99,15 +113,9 @@ impl AllPairs {
         let said = take_details(&mut run);
         active.device.extend(said.0);
         passive.device.extend(said.1);
-        let is_impaired = cell.spec.params.path.impairment.is_some();
-        let in_memory = !is_impaired && self.launcher.is_pair_within_memory((cell.from, cell.to));
-        if in_memory {
-            active.device.extend([in_shared_memory()]);
-        }
-        let device = self.hosts.get(0).device.clone();
         let provenance = provenance(started, active, Some(passive));
-        let mut pair = pair_record(cell.spec, run, (device, provenance));
-        if in_memory {
+        let mut pair = pair_record(cell.spec, run, (self.device(cell), provenance));
+        if self.is_in_memory(cell) {
             // The ports have a path MTU, but messages in shared memory are not split into packets.
             pair.params.path_mtu_bytes = None;
         }

@@ -36,7 +36,7 @@ pub(super) fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, R
         let mut cluster = Cluster::new(&preset(experiment)?, &machines);
         let clients = run_service(&mut cluster, &job, budget)?.split_off(owners);
         let done = clients.iter().map(|tally| tally.requests).sum();
-        match job.lengthened(done) {
+        match job.lengthened(done, None) {
             Some(longer) => job = longer,
             None => return figure(experiment, &clients),
         }

@@ -76,6 +76,9 @@ pub struct Claim {
     /// Presets of the model that represent its hardware; empty if it is the study's.
     #[serde(default)]
     pub testbeds: Vec<String>,
+    /// Whether it is one statement about all of its testbeds: it is judged once, by the records of all of them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub together: bool,
     /// What it is about, as far as not every device has it.
     #[serde(default)]
     pub about: Vec<Aspect>,
@@ -417,10 +420,10 @@ fn judge<'l>(claim: &'l Claim, testbeds: &[String], evidence: &Evidence<'_>) -> 
         return judged(Answer::CannotTell, reason);
     }
     let checks = match &claim.holds_if {
-        Predicate::Records(reading) => {
-            let checks = reading.checks(device, evidence.any);
-            checks.map_err(|missing| (Answer::NotMeasured, missing))
-        }
+        Predicate::Records(reading) => match claim.together {
+            true => of_testbeds(reading, testbeds, evidence),
+            false => reading.checks(device, evidence.any).map_err(unmeasured),
+        },
         condition => of_cells(claim, condition, evidence),
     };
     let checks = match checks {
@@ -451,6 +454,51 @@ fn judge<'l>(claim: &'l Claim, testbeds: &[String], evidence: &Evidence<'_>) -> 
         cause: claim.model.as_deref().filter(|_| failed.stated_of_device),
         ..failed
     }
+}
+
+fn unmeasured(missing: String) -> (Answer, String) {
+    (Answer::NotMeasured, missing)
+}
+
+/// Checks a condition on the records of all testbeds, once: on the first of them.
+///
+/// # Errors
+/// The answer on another device or without the records of a testbed, and the reason.
+fn of_testbeds(
+    reading: &Reading,
+    testbeds: &[String],
+    Evidence { device, any, .. }: &Evidence<'_>,
+) -> Result<Vec<Check>, (Answer, String)> {
+    let models: Vec<DeviceRef> = testbeds
+        .iter()
+        .map(|name| DeviceRef {
+            kind: DeviceKind::Model,
+            name: name.clone(),
+        })
+        .collect();
+    let names: Vec<String> = models.iter().map(ToString::to_string).collect();
+    if models.first() != Some(*device) {
+        let reason = format!(
+            "it is one claim about {}: it is judged once, on {}",
+            format::and(&names),
+            names[0]
+        );
+        return Err((Answer::CannotTell, reason));
+    }
+    let mut all = Vec::new();
+    for (model, name) in models.iter().zip(&names) {
+        let checks = reading.checks(model, any).map_err(|missing| {
+            unmeasured(format!(
+                "it needs the records of {}: {name}: {missing}",
+                format::and(&names)
+            ))
+        })?;
+        all.extend(checks.into_iter().map(|check| Check {
+            figures: format!("{name}: {}", check.figures),
+            ..check
+        }));
+    }
+    Ok(all)
 }
 
 /// Checks a condition on cells of `ping` and `blast`.

@@ -25,7 +25,8 @@ figure has to show if the source named there is right. Parameters that a conditi
 `adverb ping` and `adverb blast`: not inline, busy polling, one buffer, single posts, every request signaled, the link's
 own rate. On a model of other hardware than a claim was stated of, the answer says whether the finding carries over; the
 counts name the claims that were stated of the model's own hardware. A claim that compares InfiniBand with RoCE needs
-records of both kinds of ports of one adapter, and is judged on the InfiniBand device.
+records of both kinds of ports of one adapter, and is judged on the InfiniBand device. A claim about several generations of
+NICs needs the records of all their models in one folder, and is judged once, on the first of them.
 
 A condition `METRIC of PROGRAM PARAMETER=VALUE …` is about records of any program in the folder: the metric that the
 record has under this path of names. `none` means that the record does not have the parameter, `tcp` as the transport

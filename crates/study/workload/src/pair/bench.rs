@@ -4,8 +4,8 @@ use adverb_results::{Opcode, Program, Transport};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
     AccessFlags, CompletionQueue, Connection, Context, Destination, Endpoint, LinkLayer,
-    MemoryAccessError, MemoryRegion, PathMtu, QpCaps, QpType, QueuePair, RemoteAddress,
-    RetryParams, Sge, Station, WaitError, WcStatus, WorkCompletion,
+    MemoryAccessError, MemoryRegion, PathMtu, PathOptions, QpCaps, QpType, QueuePair,
+    RemoteAddress, RetryParams, Sge, Station, WaitError, WcStatus, WorkCompletion,
 };
 
 use crate::attend::{Attend, Awaited, attentively};
@@ -396,7 +396,7 @@ impl<S: Station> Attend for Bench<'_, S> {
                 peer: format!("QP {} at {}", connection.remote.qpn, connection.remote.gid),
                 retries: retry.retry_cnt.get(),
                 timeout: retry.timeout.span()?,
-                remedy: what_to_look_at(self.kit.port().link_layer),
+                remedy: what_to_look_at(&self.spec.params.path, self.kit.port().link_layer),
             })
         });
         match unanswered {
@@ -434,8 +434,11 @@ fn qp_type(spec: &CellSpec) -> QpType {
 }
 
 /// Returns what to check if the peer does not answer.
-fn what_to_look_at(link_layer: LinkLayer) -> &'static str {
+fn what_to_look_at(path: &PathOptions, link_layer: LinkLayer) -> &'static str {
     match link_layer {
+        _ if path.impairment.is_some() => {
+            "the path that was asked for loses or delays packets: raise --retries or --timeout"
+        }
         LinkLayer::SharedMemory => "check that its process runs",
         LinkLayer::Ethernet => {
             "check that its process runs, that its address is reached from here (`ip route get`), that no firewall stops UDP port 4791 (of soft@ADDR also those above) either way, and that packets of the path MTU fit the whole way (else --mtu)"

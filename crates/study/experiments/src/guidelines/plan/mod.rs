@@ -147,7 +147,8 @@ impl Draft {
         ];
         let clients = self.clients([70, 5, 32]);
         let figures = self.with_pcie(vec![LADDER.id, GENERATIONS.id]);
-        self.fetch_add(self.clients([32, 5, 64]), 2, figures.clone());
+        // 2,240 requests in flight in all designs: a client of FETCH_ADD has two queue pairs, with 35 each.
+        self.fetch_add(self.clients([32, 5, 35]), 2, figures.clone());
         for design in designs {
             self.sequencer(design, clients, None, figures.clone());
         }
@@ -166,7 +167,7 @@ impl Draft {
             path: PathOptions::default(),
         };
         let parameters = program.parameters();
-        // About 4,000 requests are in flight, and 2 million a second end.
+        // Up to 2,240 requests are in flight, and 2 million a second end.
         let schedule = self.schedule(Span::from_ms(3));
         self.add(parameters, Job::OneSided(program, schedule), figures);
     }
@@ -253,15 +254,17 @@ impl Draft {
         }
     }
 
-    /// Lists over queue pairs of one core.
+    /// Lists over queue pairs of one core, and of several up to as many as the ladder has.
     fn over_queues(&mut self) {
-        let clients = self.clients([70, 5, 32]);
-        for qps in QPS_OF {
+        let (clients, several) = (self.clients([70, 5, 32]), self.cores(SOME_CORES));
+        let one = QPS_OF.into_iter().map(|qps| (1, qps));
+        let of_several = (FEW_QPS..=QPS).map(|qps| (several, qps));
+        for (cores, qps) in one.chain(of_several) {
             let design = Serve {
                 by: RequestBy::Write,
                 list: LIST,
                 qps,
-                cores: 1,
+                cores,
             };
             self.sequencer(design, clients, None, vec![QUEUES.id]);
         }
@@ -295,7 +298,7 @@ impl Draft {
                 let parameters = program.parameters();
                 let schedule = self.schedule(Span::from_us(500));
                 let job = Job::OneSided(program, schedule);
-                self.add(parameters, job, vec![KV.id]);
+                self.add(parameters, job, self.with_pcie(vec![KV.id]));
             }
             self.herd_cell((LIST, FEW_QPS, cores), put_ratio, KV.id);
         }
@@ -324,7 +327,12 @@ impl Draft {
             put_ratio,
         });
         let clients = self.clients([128, 8, 8]);
-        self.served(service, serving, clients, None, vec![figure]);
+        // The table of PCIe has HERD once for each share of PUTs.
+        let figures = match figure == KV.id {
+            true => self.with_pcie(vec![figure]),
+            false => vec![figure],
+        };
+        self.served(service, serving, clients, None, figures);
     }
 
     /// Returns when a cell warms up and measures; `of_model` is the time on a model.
