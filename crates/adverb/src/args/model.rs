@@ -252,8 +252,8 @@ pub(crate) struct ValidateArgs {
 /// line between cores; reads cores and cache from the kernel. All other parameters
 /// are those of --nic, and so are latencies that the others contradict, as a cache
 /// that is slower than memory: a warning names them. Of five rounds the fastest
-/// counts; the preset names the slowest. Needs no RDMA hardware. A virtual machine is
-/// measured as it is: its wake-ups may take several times as long.
+/// counts; the preset names the slowest. Needs no RDMA hardware. A virtual machine
+/// is measured as it is: its wake-ups may take several times as long.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,

@@ -12,7 +12,7 @@ use adverb_workload::pattern::{Limits, Load};
 
 use super::check::{AS_OUTSTANDING, check_counts, check_memory, posting};
 use super::start::{measure, schedule};
-use super::words::{counted, words};
+use super::words::{counted, words_of_one_sided};
 use crate::args::{LoadArgs, LoopArgs, OnOff, WorkerMix};
 use crate::request::payload;
 
@@ -39,7 +39,7 @@ fn cell(kind: LoopKind, args: &LoopArgs) -> Result<JobCell, Usage> {
     check_hardware(args)?;
     let program = program(kind, args)?;
     let (name, params) = program.parameters();
-    let described = words(program.load.posting, args.posting.qps(), clients);
+    let described = words_of_one_sided(program.load.posting, args.posting.qps(), clients);
     let size = Bytes::new(program.load.size.into());
     let inbound = if args.inbound { ", inbound" } else { "" };
     let load = of_load(&program);

@@ -38,7 +38,7 @@ use start::{measure, schedule};
 pub(crate) use store::{serve_store, store};
 pub(crate) use sync::sync;
 pub(crate) use wan::{fetch, interference, overlap, rendezvous};
-use words::{counted, word, words};
+use words::{counted, word, words_of_one_sided, words_of_served};
 
 /// Maximum size of values and records in bytes.
 const MAX_VALUE: u64 = 4096;
@@ -203,7 +203,7 @@ fn served(service: Service, server: &ServerArgs, clients: &ClientArgs) -> Result
     };
     let (name, params) = rpc.parameters(server.rate);
     let server_cores = counted(server.cores, "server core");
-    let title = words(posting, server.posting.qps(), clients);
+    let title = words_of_served(posting, server.posting.qps(), clients);
     let way = match service {
         Service::Sequencer(RequestBy::HeaderOnly) => "by RPC with immediate data",
         Service::Sequencer(RequestBy::Write) | Service::Store(_) => "by RPC",
@@ -238,7 +238,10 @@ fn onesided(remote: Remote, posts: PostingArgs, clients: &ClientArgs) -> Result<
     {
         who = format!("PUTs by {}", counted(cores, "server core"));
     }
-    let title = format!("{who}, {}", words(posting, posts.qps(), clients));
+    let title = format!(
+        "{who}, {}",
+        words_of_one_sided(posting, posts.qps(), clients)
+    );
     let job = Job::OneSided(program, schedule(clients));
     Ok(JobCell::new(name, &params, title, job))
 }

@@ -11,12 +11,31 @@ pub(super) fn word(choice: &impl ValueEnum) -> String {
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// Describes the parameters that all programs have.
-pub(super) fn words(posting: Posting, qps: u32, clients: &ClientArgs) -> String {
+/// Describes the parameters of clients of server cores, each with `qps` queue pairs at a port.
+pub(super) fn words_of_served(posting: Posting, qps: u32, clients: &ClientArgs) -> String {
     let threads = counted(clients.clients, "client");
     let (outstanding, qps) = (clients.outstanding, counted(qps, "queue pair"));
-    let list = posting.requests();
-    format!("{threads} with {outstanding} outstanding, {qps}, up to {list} a doorbell")
+    let list = words_of_posting(posting);
+    format!("{threads} with {outstanding} outstanding, {qps}, {list}")
+}
+
+/// Describes the parameters of clients with `qps` queue pairs each.
+pub(super) fn words_of_one_sided(posting: Posting, qps: u32, clients: &ClientArgs) -> String {
+    let threads = counted(clients.clients, "client");
+    let outstanding = clients.outstanding;
+    let queues = match qps {
+        1 => "a queue pair".to_owned(),
+        n => format!("each of {n} queue pairs"),
+    };
+    let list = words_of_posting(posting);
+    format!("{threads} with {outstanding} outstanding on {queues}, {list}")
+}
+
+fn words_of_posting(posting: Posting) -> String {
+    match posting.requests() {
+        1 => "one a doorbell".to_owned(),
+        n => format!("up to {n} a doorbell"),
+    }
 }
 
 /// `1 client`, `2 clients`.

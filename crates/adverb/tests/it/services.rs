@@ -214,7 +214,7 @@ fn a_table_says_what_was_run_and_what_was_checked() {
     };
     let header = " requests       rate      least       most      batch       mean         sd        p50        p99      p99.9        max";
     let lines = table("sequencer --by atomics --device model:cx3 --duration 200us");
-    assert_snapshot!(lines[0], @"sequencer on model:cx3: without a server's CPU, 2 clients with 8 outstanding, 2 queue pairs, up to 8 a doorbell");
+    assert_snapshot!(lines[0], @"sequencer on model:cx3: without a server's CPU, 2 clients with 8 outstanding on each of 2 queue pairs, up to 8 a doorbell");
     assert_eq!(lines[1], header);
     assert!(
         lines[2].contains("M/s") && lines[2].contains("µs"),
@@ -236,7 +236,7 @@ fn a_table_says_what_was_run_and_what_was_checked() {
     assert_snapshot!(titles[1], @"sequencer on model:cx3: by RPC with immediate data, 1 server core, 2 clients with 8 outstanding, 2 queue pairs, up to 16 a doorbell");
     let lines =
         table("closed-loop --op read --device model:cx3 --duration 200us --clients 1 --qps 1");
-    assert_snapshot!(lines[0], @"closed-loop on model:cx3: read of 64 B, 1 client with 8 outstanding, 1 queue pair, up to 8 a doorbell");
+    assert_snapshot!(lines[0], @"closed-loop on model:cx3: read of 64 B, 1 client with 8 outstanding on a queue pair, one a doorbell");
     assert_eq!(lines[1], header);
     assert_eq!(lines.len(), 3);
 }
