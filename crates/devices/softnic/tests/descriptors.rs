@@ -3,6 +3,8 @@
 mod common;
 
 use std::os::fd::OwnedFd;
+use std::thread::sleep;
+use std::time::Duration;
 
 use adverb_softnic::{SoftAh, SoftQp};
 use adverb_units::{Bytes, Span};
@@ -100,6 +102,8 @@ fn peers_close_the_channels_that_are_destroyed() {
         };
         round();
         round();
+        // The receiver's engine opens the sender's port when it handles the sender's announcement.
+        sleep(Duration::from_millis(200));
         let before = open_descriptors();
         (0..20).for_each(|_| round());
         assert_eq!(open_descriptors(), before);
