@@ -31,7 +31,7 @@ impl Section {
                 .iter()
                 .filter_map(|point| shown(name, point.get(name)?));
             let longest = values.map(|value| value.chars().count()).max();
-            without_unit(name)
+            format::without_unit(name)
                 .len()
                 .max(longest.unwrap_or(0))
                 .max(NARROWEST)
@@ -48,7 +48,7 @@ impl Section {
 
     pub(crate) fn header(&self, columns: &[(&str, usize)]) -> String {
         let swept = self.swept.iter();
-        let swept = swept.map(|(name, width)| pad(without_unit(name), *width));
+        let swept = swept.map(|(name, width)| pad(format::without_unit(name), *width));
         let columns = columns.iter().map(|(name, width)| pad(name, *width));
         swept.chain(columns).collect::<Vec<_>>().join("  ")
     }
@@ -83,7 +83,7 @@ pub(crate) fn differences(point: &Values, points: &[&Values], except: &[&str]) -
 /// `clients=20`.
 fn named(name: &str, value: &Value) -> Option<String> {
     let value = shown(name, value)?;
-    Some(format!("{}={value}", without_unit(name)))
+    Some(format!("{}={value}", format::without_unit(name)))
 }
 
 /// Removes parameters that rows need not show: given in the same rows as an earlier one, with its value or always the
@@ -105,13 +105,13 @@ fn said_once(points: &[Values], swept: &mut Vec<String>) -> Vec<String> {
                     .all(|(a, b)| a.is_some() == b.is_some())
             };
             match other == own {
-                true => Some(without_unit(earlier).to_owned()),
+                true => Some(format::without_unit(earlier).to_owned()),
                 false => shown(&swept[place], given?).filter(|_| is_given_with_it()),
             }
         });
         if let Some(words) = words {
             let name = swept.remove(place);
-            said.insert(0, format!("{}={words}", without_unit(&name)));
+            said.insert(0, format!("{}={words}", format::without_unit(&name)));
         }
     }
     if let Some(first) = said.first_mut() {
@@ -165,12 +165,6 @@ fn shown(name: &str, value: &Value) -> Option<String> {
         Ok(share) if SHARES.contains(&name) => Some(Probability::to_string(&share)),
         _ => format::parameter(name, Some(value)),
     }
-}
-
-fn without_unit(name: &str) -> &str {
-    let units = ["_ns", "_per_s"];
-    let without = units.iter().find_map(|unit| name.strip_suffix(unit));
-    without.unwrap_or(name)
 }
 
 /// Right-aligned.

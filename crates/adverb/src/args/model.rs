@@ -250,8 +250,8 @@ pub(crate) struct ValidateArgs {
 /// Measures the clock, an atomic instruction, a system call, a wake-up, a copy, the
 /// latencies of the last-level cache and of memory, and the hand-over of a cache
 /// line between cores; reads cores and cache from the kernel. All other parameters
-/// are those of --nic, and so are latencies that the others contradict, as a cache
-/// that is slower than memory: a warning names them. Of five rounds the fastest
+/// come from --nic, and so do latencies that the others contradict, as a cache that
+/// is slower than memory: a warning names them. Of five rounds the fastest
 /// counts; the preset names the slowest. Needs no RDMA hardware. A virtual machine
 /// is measured as it is: its wake-ups may take several times as long.
 #[derive(Debug, Args)]

@@ -82,7 +82,7 @@ pub(crate) struct StudyArgs {
     #[arg(long, value_name = "RATE,...", value_delimiter = ',')]
     pub(crate) rates: Vec<LinkRate>,
 
-    /// List the experiments and their figures, or those of --study, and measure nothing
+    /// List the experiments and their figures, with --study of that study alone, and measure nothing
     #[arg(long, conflicts_with_all = ["only", "rates", "out", "resume"])]
     pub(crate) list: bool,
 

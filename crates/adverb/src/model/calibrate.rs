@@ -124,7 +124,7 @@ const GROUPS: [&str; 3] = ["cpu.", "memory.", "tcp."];
 fn unsteady(values: &[Value]) -> Vec<String> {
     let differs = |(path, fastest, source): &Value| match source {
         Source::Measured { slowest, rounds } if *slowest > fastest * STEADY => Some(format!(
-            "{path}: between {} and {} in {rounds} rounds, of which the fastest counts: other work disturbs this machine",
+            "{path}: between {} and {} in {rounds} rounds; the fastest counts: other work disturbs this machine",
             digits(*fastest),
             digits(*slowest)
         )),
@@ -153,8 +153,7 @@ const LIMITS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Removes measured values that others contradict, so that those of the extended preset are used; returns a note for
-/// each.
+/// Removes measured values that others contradict: the preset keeps the values that it extends. Returns a note for each.
 fn leave_out_implausible(values: &mut Vec<Value>, nic: &Hardware) -> Vec<String> {
     let mut notes = Vec::new();
     for (lesser, greater, because) in LIMITS {

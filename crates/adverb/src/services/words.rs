@@ -13,29 +13,30 @@ pub(super) fn word(choice: &impl ValueEnum) -> String {
 
 /// Describes the parameters of clients of server cores, each with `qps` queue pairs at a port.
 pub(super) fn words_of_served(posting: Posting, qps: u32, clients: &ClientArgs) -> String {
-    let threads = counted(clients.clients, "client");
-    let (outstanding, qps) = (clients.outstanding, counted(qps, "queue pair"));
-    let list = words_of_posting(posting);
-    format!("{threads} with {outstanding} outstanding, {qps}, {list}")
+    words(
+        posting,
+        clients,
+        &format!(", {}", counted(qps, "queue pair")),
+    )
 }
 
 /// Describes the parameters of clients with `qps` queue pairs each.
 pub(super) fn words_of_one_sided(posting: Posting, qps: u32, clients: &ClientArgs) -> String {
-    let threads = counted(clients.clients, "client");
-    let outstanding = clients.outstanding;
     let queues = match qps {
-        1 => "a queue pair".to_owned(),
-        n => format!("each of {n} queue pairs"),
+        1 => " on a queue pair".to_owned(),
+        n => format!(" on each of {n} queue pairs"),
     };
-    let list = words_of_posting(posting);
-    format!("{threads} with {outstanding} outstanding on {queues}, {list}")
+    words(posting, clients, &queues)
 }
 
-fn words_of_posting(posting: Posting) -> String {
-    match posting.requests() {
-        1 => "one a doorbell".to_owned(),
-        n => format!("up to {n} a doorbell"),
-    }
+fn words(posting: Posting, clients: &ClientArgs, queues: &str) -> String {
+    let threads = counted(clients.clients, "client");
+    let outstanding = clients.outstanding;
+    let list = match posting.requests() {
+        1 => "one".to_owned(),
+        n => format!("up to {n}"),
+    };
+    format!("{threads} with {outstanding} outstanding{queues}, {list} a doorbell")
 }
 
 /// `1 client`, `2 clients`.

@@ -221,7 +221,7 @@ fn ways_are_compared_at_the_same_point_of_the_workload() {
     );
 }
 
-/// A way "led" at all points, at most of which the ways were equal.
+/// A way "led" at all points, although the ways were equal at most of them.
 #[test]
 fn a_way_leads_only_where_it_is_faster_by_more_than_two_percent() {
     let sizes = answer("--by send,write-send --transport rc --reply 180,8K,64K --clients 8");

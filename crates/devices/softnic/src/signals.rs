@@ -16,8 +16,8 @@ pub(crate) fn all_handlers_restart() -> bool {
     let mut signals = (1..=libc::SIGRTMAX()).filter(|signal| !SYNCHRONOUS.contains(signal));
     signals.all(|signal| {
         let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: only reads the action of a signal, to `action`, of which all zeros are a value. The C library refuses
-        // its own signals, whose handlers it installs with `SA_RESTART`.
+        // SAFETY: only reads the action of a signal, to `action`; all zeros are a valid value of it. The C library refuses
+        // the signals that it uses itself, and installs their handlers with `SA_RESTART`.
         let action = unsafe {
             libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
             action.assume_init()

@@ -910,7 +910,7 @@ fn executed_peer() {
 }
 
 /// A process that ran another program kept its number, so its peers' requests went on to complete with success, or waited
-/// for ever for a receive, and they did not find the device that the program opened in the same slot.
+/// for a receive without end, and they did not find the device that the program opened in the same slot.
 #[test]
 fn a_peer_that_executes_another_program_is_noticed() {
     let body = || {

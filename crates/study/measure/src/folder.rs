@@ -1,5 +1,6 @@
 //! The folder of a study: its parameters (`study.json`), records and report.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write;
@@ -344,26 +345,28 @@ pub fn pair_records(records: &[Record]) -> Vec<PairRecord> {
 /// Returns the records with their label in the name of the device, if records of a device have different labels: then
 /// figures, tables and findings keep the measurements apart, as they do with devices. Matrices of hosts name the label
 /// themselves.
-fn by_label(mut records: Vec<Record>) -> Vec<Record> {
+fn by_label(records: &[Record]) -> Cow<'_, [Record]> {
     let mut labels: BTreeMap<DeviceRef, BTreeSet<Option<String>>> = BTreeMap::new();
     for record in records.iter().filter(|record| !is_between_hosts(record)) {
         let of_device = labels.entry(record.device.clone()).or_default();
         of_device.insert(record.label.clone());
     }
-    for record in records
-        .iter_mut()
-        .filter(|record| !is_between_hosts(record))
-    {
-        let differ = labels.get(&record.device).is_some_and(|all| all.len() > 1);
+    labels.retain(|_, all| all.len() > 1);
+    if labels.is_empty() {
+        return Cow::Borrowed(records);
+    }
+    let mut records = records.to_vec();
+    for record in &mut records {
+        let differ = !is_between_hosts(record) && labels.contains_key(&record.device);
         if let Some(label) = record.label.as_ref().filter(|_| differ) {
             record.device.name += &format!(" ({label})");
         }
     }
-    records
+    Cow::Owned(records)
 }
 
 fn write(records: &[Record], meta: &adverb_report::Meta, path: &Path) -> anyhow::Result<Rendered> {
-    let records = &by_label(records.to_vec());
+    let records = &by_label(records);
     let pairs = pair_records(records);
     let published = adverb_predict::published_points(&pairs);
     let report = Report::from_records(&pairs, meta, adverb_experiments::chapters())

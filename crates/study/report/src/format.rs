@@ -79,6 +79,13 @@ pub fn factor(value: f64) -> String {
     }
 }
 
+/// Returns a parameter's name without its unit, which is at the values: `offered_per_s` is `offered`.
+pub fn without_unit(name: &str) -> &str {
+    let units = ["_ns", "_per_s"];
+    let without = units.iter().find_map(|unit| name.strip_suffix(unit));
+    without.unwrap_or(name)
+}
+
 /// `a`, `a and b`, `a, b and c`.
 pub fn and(words: &[String]) -> String {
     match words {

@@ -439,9 +439,8 @@ fn in_words(name: &str) -> String {
 }
 
 fn without_unit(name: &str) -> &str {
-    let units = ["_per_s", "_ns", "_bytes"].into_iter();
-    let mut without = units.filter_map(|unit| name.strip_suffix(unit));
-    without.next().unwrap_or(name)
+    let sizeless = name.strip_suffix("_bytes");
+    sizeless.unwrap_or_else(|| format::without_unit(name))
 }
 
 /// `qps=2`, `offered=1.00 M/s`; a word alone: `write-send`.

@@ -28,6 +28,12 @@ pub(crate) enum SenderWatch {
     NotYet,
 }
 
+/// Adds a port that was opened, in place of owners of its slot that have closed theirs.
+fn remember(peers: &mut Vec<Arc<Peer>>, peer: &Arc<Peer>) {
+    peers.retain(|earlier| earlier.slot != peer.slot || !earlier.has_left());
+    peers.push(peer.clone());
+}
+
 impl Port {
     /// Records the process's effective user for its peers. Returns whether it is still the user who opened the port:
     /// otherwise the process cannot open files of peers.
@@ -63,8 +69,7 @@ impl Port {
         if peer.has_ended() {
             return Err(PeerError::Ended { slot });
         }
-        peers.retain(|earlier| earlier.slot != slot || !earlier.has_left());
-        peers.push(peer.clone());
+        remember(&mut peers, &peer);
         drop(peers);
         self.wake.wake(); // the engine has to watch for its death
         Ok(peer)
@@ -114,8 +119,7 @@ impl Port {
         }
         match self.open_peer(slot) {
             Ok(peer) if peer.epoch == epoch => {
-                peers.retain(|earlier| earlier.slot != slot || !earlier.has_left());
-                peers.push(Arc::new(peer));
+                remember(&mut peers, &Arc::new(peer));
                 SenderWatch::Begun
             }
             // It may live: if its death went unnoticed, cells would be lost; if it were taken for dead, they would

@@ -11,7 +11,7 @@ use super::figures::{
     ANSWERS, ATOMICS, CORES, FIGURES, HERD, KV, OFFERED, QUEUES, SENDS, by_queues, by_store,
     by_way, counted,
 };
-use super::ladder::{Step, limits, steps};
+use super::ladder::{MMIO, Step, limits, steps};
 use crate::programs::{of_device, parameter, with_caution, word};
 
 /// A sentence, and its evidence.
@@ -221,7 +221,7 @@ fn contention(evidence: &Evidence<'_>) -> Option<String> {
 fn mmio(evidence: &Evidence<'_>) -> Option<String> {
     let (single, lists) = (evidence.step(Step::Rpc)?, evidence.step(Step::Lists)?);
     let (gain, change) = change(single, lists)?;
-    let share = |record: &Record| record.metric("utilization_percent.CPU writing to the NIC");
+    let share = |record: &Record| record.metric(&format!("utilization_percent.{MMIO}"));
     let shares = share(single).zip(share(lists));
     let shares = shares.map_or_else(String::new, |(before, after)| {
         let (before, after) = (format::percent(before), format::percent(after));

@@ -52,7 +52,7 @@ impl Step {
 /// A resource that is busy for more than this share of the time, in percent, is one that limits.
 const FULL: f64 = 99.0;
 /// A part of a core's time, not a resource.
-const MMIO: &str = "CPU writing to the NIC";
+pub(super) const MMIO: &str = "CPU writing to the NIC";
 
 /// Returns the busiest resource of a model, such as `NIC transmit side of the server (98 %)`, or all resources of the
 /// server that are as good as busy all the time: which of them is ahead by a hair means nothing.

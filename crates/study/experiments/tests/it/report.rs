@@ -346,7 +346,7 @@ fn ways_on_several_devices_are_bars_of_one_plot() {
     }
 }
 
-/// It named the lowest rate of a sweep over clients, which is that of one client.
+/// It named the lowest rate of a sweep over clients: the rate of one client.
 #[test]
 fn the_finding_of_a_sweep_names_where_more_adds_nothing() {
     let page = swept(&[
