@@ -330,8 +330,11 @@ params! {
         page_bytes: u32 = 4096..=1073741824;
         /// One command of the driver, such as registering or deregistering a memory region.
         command_ns: Span = 0.0..=100000000.0;
-        /// Bytes of the send queue that it prefetches at the doorbell; with one line or less, it fetches a
-        /// request only when it is to be sent: the first line, then the rest.
+        /// Outstanding reads of a queue pair's WQEs that doorbells have announced, each one read request of PCIe; 0:
+        /// it reads a WQE only when the request is to be sent.
+        wqe_prefetches: u32 = 0..=64;
+        /// Bytes of the send queue that it reads for a WQE that it does not prefetch, or has evicted; with one line, it
+        /// reads the first line, then the rest.
         wqe_read_bytes: u32 = 64..=4096;
         /// Entries of the WQE cache. It holds a WQE until the request is sent, and the WQE of a READ or an atomic operation
         /// until the answer.

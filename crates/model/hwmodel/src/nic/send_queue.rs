@@ -11,6 +11,7 @@ use adverb_verbs::{Psn, QpAttr, SendFlags, WcStatus};
 
 use crate::nic::port::TransitTimes;
 use crate::nic::wqe::{BlueFlame, Wqe, WqeLocation};
+use crate::params::NicParams;
 use crate::resource::Slots;
 
 #[derive(Debug, Default)]
@@ -30,10 +31,10 @@ pub(crate) struct SendQueue {
     blueflame: BlueFlame,
     /// Whether an event is scheduled at which the next WQE may be read.
     is_reading: bool,
-    /// Announced WQEs that the NIC reads in advance, one block at a time.
+    /// Announced WQEs that the NIC still has to read in advance.
     prefetch: Range<u64>,
-    /// When it has read the last block of them so far.
-    prefetched: Time,
+    /// DMA reads of them.
+    prefetches: Slots,
     /// Whether an event is scheduled at which the processing unit takes the next WQE.
     is_issuing: bool,
     psn: Psn,
@@ -49,11 +50,12 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// An empty queue; the NIC reads the payloads of `gathers` WQEs concurrently.
-    pub(crate) fn new(gathers: usize) -> Self {
+    /// An empty queue.
+    pub(crate) fn new(nic: &NicParams) -> Self {
         SendQueue {
             max_rd_atomic: 1,
-            gathers: Slots::new(gathers),
+            gathers: Slots::new(nic.gathers as usize),
+            prefetches: Slots::new(nic.wqe_prefetches as usize),
             ..SendQueue::default()
         }
     }
@@ -317,7 +319,7 @@ impl SendQueue {
             self.prefetch.start = rung.start;
         }
         self.prefetch.end = rung.end;
-        (!is_reading).then_some(there.max(self.prefetched))
+        (!is_reading).then(|| self.prefetches.admit(there))
     }
 
     /// Returns the first WQE to be read in advance, and skips those that were read since the doorbell.
@@ -333,10 +335,12 @@ impl SendQueue {
         None
     }
 
-    /// The NIC has read the WQEs before `next`, the last of them at `last`. Returns when it may read further ones.
-    pub(crate) fn prefetched_until(&mut self, next: u64, last: Time) -> Option<Time> {
-        (self.prefetch.start, self.prefetched) = (next, last);
-        (!self.prefetch.is_empty()).then_some(last)
+    /// A read that began at `at` returns the WQEs before `next`, the last of them at `last`. Returns when the NIC may read
+    /// further ones, if there are any.
+    pub(crate) fn prefetched_until(&mut self, next: u64, at: Time, last: Time) -> Option<Time> {
+        self.prefetch.start = next;
+        self.prefetches.occupy(last);
+        (!self.prefetch.is_empty()).then(|| self.prefetches.admit(at))
     }
 
     /// Sets whether an event is scheduled at which the next WQE may be read; returns whether one was.

@@ -4,7 +4,6 @@ use adverb_units::Time;
 use adverb_verbs::{Operation, SendFlags, WcStatus, WrId};
 
 use crate::host::memory::SgList;
-use crate::host::pcie::LINE;
 use crate::nic::port::Target;
 use crate::params;
 use crate::resource::xorshift;
@@ -31,6 +30,8 @@ pub(crate) struct Wqes {
     random: u64,
     /// Bytes of a send queue that one read fetches.
     pub(crate) read_bytes: u64,
+    /// Whether the NIC reads announced WQEs in advance.
+    pub(crate) prefetches: bool,
 }
 
 impl Wqes {
@@ -43,6 +44,7 @@ impl Wqes {
             // xorshift maps 0 to 0.
             random: random | 1,
             read_bytes: n.wqe_read_bytes.into(),
+            prefetches: n.wqe_prefetches > 0,
         }
     }
 
@@ -94,10 +96,6 @@ impl Wqes {
                 location
             }
         }
-    }
-
-    pub(crate) fn prefetches(&self) -> bool {
-        self.read_bytes > LINE
     }
 }
 

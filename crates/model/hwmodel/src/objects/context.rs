@@ -436,7 +436,7 @@ impl ModelContext {
                 mtu: machine.mtu().bytes().get(),
                 qkey: 0,
                 dc: Connection::default(),
-                sq: SendQueue::new(machine.preset.params.nic.gathers as usize),
+                sq: SendQueue::new(&machine.preset.params.nic),
                 rq: ReceiveQueue::new(receives),
                 retry: Retry::default(),
             };

@@ -44,7 +44,7 @@ impl Machine {
         // WQEs that would be evicted before they are sent are not read.
         let waiting = rung.end - qp.sq.next();
         let is_soon = !qp.qp_type.is_reliable() || waiting <= self.nic.wqes.entries;
-        if !self.nic.wqes.prefetches() || is_behind || !is_soon {
+        if !self.nic.wqes.prefetches || is_behind || !is_soon {
             return None;
         }
         let begin = qp.sq.prefetch(rung, there)?;
@@ -54,15 +54,19 @@ impl Machine {
         self.prefetch(qp, now, there - now)
     }
 
-    /// Reads the next block of announced WQEs, `delay` from now, by one read request. Returns when it may read the one after
-    /// that, if there is one: a queue pair has one such read in flight.
+    /// Reads announced WQEs, `delay` from now, by as many read requests as the queue pair may have outstanding. Returns when
+    /// it may send the next one, if there are further WQEs.
     fn prefetch(&mut self, qp: &mut Qp, now: Time, delay: Span) -> Option<Time> {
-        let first = qp.sq.next_prefetch()?;
-        let most = self.nic.wqes.read_bytes;
-        let request: u64 = self.preset.params.pcie.max_read_request_bytes.get().into();
-        let next = self.read_list(qp, (first, most.min(request)), now, delay);
-        let last = qp.sq.wqe(first).map_or(now, |wqe| wqe.ready);
-        qp.sq.prefetched_until(next, last)
+        let most = self.preset.params.pcie.max_read_request_bytes.get().into();
+        loop {
+            let first = qp.sq.next_prefetch()?;
+            let next = self.read_list(qp, (first, most), now, delay);
+            let last = qp.sq.wqe(first).map_or(now, |wqe| wqe.ready);
+            let turn = qp.sq.prefetched_until(next, now + delay, last)?;
+            if turn > now + delay {
+                return Some(turn);
+            }
+        }
     }
 
     /// Reads a WQE that was evicted, with a whole block of the send queue.
@@ -167,7 +171,7 @@ impl Fabric {
         if is_kept || self.machines[machine].nic.wqes.has(location) {
             return true;
         }
-        let prefetches = self.machines[machine].nic.wqes.prefetches();
+        let prefetches = self.machines[machine].nic.wqes.prefetches;
         let turn = if prefetches { ready } else { leaves.max(ready) };
         let qp = &mut self.qps[at.index];
         if turn > now {
