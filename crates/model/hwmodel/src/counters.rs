@@ -9,8 +9,10 @@ pub(crate) fn of(machine: &Machine) -> Counters {
     let counts = &machine.nic.counts;
     [
         ("mmio_write_lines", traffic.mmio_writes),
+        ("doorbell_lines", traffic.doorbells),
         ("pcie_read_lines", traffic.read_lines),
         ("pcie_write_lines", traffic.write_lines),
+        ("completion_lines", traffic.completions),
         ("context_cache_hits", counts.context_hits),
         ("context_cache_misses", counts.context_misses),
         ("translation_cache_misses", counts.translation_misses),

@@ -24,9 +24,9 @@ pub struct Utilization {
 pub struct Usage {
     /// Its resources, the busiest first.
     pub utilization: Vec<Utilization>,
-    /// Cache lines per second over PCIe: written by the CPU to the NIC, doorbells among them, and read and written by the
-    /// NIC.
-    pub pcie_lines_per_s: [(&'static str, f64); 3],
+    /// Cache lines per second over PCIe: WQEs and doorbells that the CPU writes to the NIC, what the NIC reads, and data and
+    /// completions that it writes.
+    pub pcie_lines_per_s: [(&'static str, f64); 5],
 }
 
 /// The resource that shows how much of a core's time is writes to the NIC. It is a part of the cores' time.
@@ -79,9 +79,11 @@ impl Measured {
         Some(Usage {
             utilization: all,
             pcie_lines_per_s: [
-                ("mmio_writes", per_s(|traffic| traffic.mmio_writes)),
-                ("dma_reads", per_s(|traffic| traffic.read_lines)),
-                ("dma_writes", per_s(|traffic| traffic.write_lines)),
+                ("wqe_writes", per_s(|t| t.mmio_writes - t.doorbells)),
+                ("doorbells", per_s(|t| t.doorbells)),
+                ("dma_reads", per_s(|t| t.read_lines)),
+                ("data_writes", per_s(|t| t.write_lines - t.completions)),
+                ("completions", per_s(|t| t.completions)),
             ],
         })
     }

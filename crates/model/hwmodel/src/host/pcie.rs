@@ -23,8 +23,13 @@ pub(crate) const LINE: u64 = 64;
 pub(crate) struct Traffic {
     /// Lines written to the NIC by MMIO, doorbells among them.
     pub(crate) mmio_writes: u64,
+    /// Of them, those of doorbells for WQEs that the NIC reads.
+    pub(crate) doorbells: u64,
     pub(crate) read_lines: u64,
+    /// Lines written by the NIC, completions among them.
     pub(crate) write_lines: u64,
+    /// Of them, those of completions.
+    pub(crate) completions: u64,
 }
 
 /// When the data of a read arrive.
@@ -175,6 +180,20 @@ impl Pcie {
         let end = self.mmio.serve(at, span);
         self.trace.note(StepKind::MmioData(bytes), at, end);
         end
+    }
+
+    /// A doorbell of `bytes` arrives at `at`, for WQEs that the NIC reads; returns when it has arrived.
+    pub(crate) fn doorbell(&mut self, at: Time, bytes: u64) -> Time {
+        let before = self.traffic.mmio_writes;
+        let there = self.mmio(at, bytes);
+        self.traffic.doorbells += self.traffic.mmio_writes - before;
+        there
+    }
+
+    /// As [`Pcie::write`], for a completion of `bytes`.
+    pub(crate) fn complete(&mut self, at: Time, delay: Span, bytes: u64) -> Time {
+        self.traffic.completions += bytes.div_ceil(LINE);
+        self.about(Subject::Cqe).write(at, delay, bytes)
     }
 
     /// The NIC decides at `at` to write `bytes` to memory `delay` later; returns when they are visible.

@@ -39,7 +39,7 @@ impl Machine {
     /// if that has to be scheduled.
     pub(super) fn rung(&mut self, qp: &mut Qp, count: u32, bell: u64, now: Time) -> Option<Time> {
         let is_behind = qp.sq.is_behind();
-        let there = self.pcie.mmio(now, bell);
+        let there = self.pcie.doorbell(now, bell);
         let rung = qp.sq.rung(count, there);
         // WQEs that would be evicted before they are sent are not read.
         let waiting = rung.end - qp.sq.next();

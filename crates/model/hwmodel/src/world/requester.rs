@@ -7,7 +7,7 @@ use crate::host::pcie::LINE;
 use crate::ids::{MachineId, QpIndex, QpRef};
 use crate::machine::stages::sending_span;
 use crate::nic::device::{ContextKind, NicSide};
-use crate::trace::{StepKind, Subject};
+use crate::trace::StepKind;
 use crate::world::fabric::{Event, EventQueue, Fabric, Path};
 use crate::world::message::{Delivery, Direction, Lent, Message};
 use crate::world::payload::lend;
@@ -305,8 +305,7 @@ impl Fabric {
         if !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED) {
             let bytes = u64::from(machine.preset.params.nic.cqe_bytes);
             let now = events.now();
-            let cqe = machine.pcie.about(Subject::Cqe);
-            wqe.completed = cqe.write(now, at - now, bytes).max(written);
+            wqe.completed = machine.pcie.complete(now, at - now, bytes).max(written);
         }
         self.retire(index, events);
     }

@@ -10,7 +10,7 @@ use crate::machine::stages::receiving_span;
 use crate::nic::device::NicSide;
 use crate::nic::port::Leaves;
 use crate::nic::receive_queue::Received;
-use crate::trace::{StepKind, Subject};
+use crate::trace::StepKind;
 use crate::world::admission::{GRH, Refusal, Task};
 use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::{Answer, Delivery, Direction, Message};
@@ -109,8 +109,8 @@ impl Fabric {
             // Prefetching the receive's WQE.
             host.pcie.traffic.read_lines += 1;
             let bytes = u64::from(host.preset.params.nic.cqe_bytes) + beyond_cqe(inline);
-            let cqe = host.pcie.about(Subject::Cqe);
-            visible = cqe.write(now, passed - now, bytes).max(visible);
+            let written = host.pcie.complete(now, passed - now, bytes);
+            visible = written.max(visible);
         }
         if !receives && !self.is_watched(message) {
             // The exact time of delivery cannot be observed.

@@ -211,7 +211,13 @@ fn one_request_more_than_fits_does_not_change_the_rate_by_factors() {
 /// figure 11b).
 #[test]
 fn lists_are_not_slower_than_single_requests_on_three_generations() {
-    for (preset, qps) in [("cx", 1), ("cx", 2), ("cx3", 1), ("cx3", 2), ("connect_ib", 2)] {
+    for (preset, qps) in [
+        ("cx", 1),
+        ("cx", 2),
+        ("cx3", 1),
+        ("cx3", 2),
+        ("connect_ib", 2),
+    ] {
         for size in [16, 60] {
             let rate = |posting| {
                 let load = Load {

@@ -221,20 +221,37 @@ pub(super) const PCIE: FigureSpec = FigureSpec {
     id: "pcie",
     name: "PCIe per operation",
     title: "Cache lines over PCIe for each operation, at the server or at the machine that posts",
-    caption: "Lines of 64 B written by the CPU to the NIC (MMIO, doorbells among them), read by the NIC (WQEs, payload, contexts), and \
-              written by it (payload, completions). From the counters of the model; on real devices they are not known.",
+    caption: "Lines of 64 B that the CPU writes to the NIC (WQEs by MMIO; doorbells, which on mlx5 contain the last WQE of a list), \
+              that the NIC reads (WQEs, payload, contexts), and that it writes (payload; completions). A verb carries 32 B, an atomic \
+              operation 8 B, a SEND with immediate nothing; each request is signaled. From the counters of the model; on real devices they are not known.",
     plots: Plots::Records(
-        &[RecordPanel {
-            parts: &[
-                ("written by the CPU (MMIO)", "mmio_writes"),
-                ("read by the NIC", "dma_reads"),
-                ("written by the NIC", "dma_writes"),
-            ],
-            ..panel("Of some operations", BARS, LINES, is_plain, operation)
-        }],
+        &[
+            RecordPanel {
+                parts: &PCIE_LINES,
+                ..panel("Of each verb", BARS, LINES, is_of_a_verb, operation)
+            },
+            RecordPanel {
+                parts: &PCIE_LINES,
+                ..panel("Of programs", BARS, LINES, is_plain, operation)
+            },
+        ],
         Some(pcie),
     ),
 };
+
+/// Kinds of lines over PCIe, and their names in a record.
+pub(super) const PCIE_LINES: [(&str, &str); 5] = [
+    ("WQEs by MMIO", "wqe_writes"),
+    ("Doorbells", "doorbells"),
+    ("DMA reads", "dma_reads"),
+    ("Data written", "data_writes"),
+    ("Completions", "completions"),
+];
+
+/// Whether a record is in no other figure than the one of PCIe transactions.
+pub(super) fn is_of_a_verb(record: &Record) -> bool {
+    record.figures == [PCIE.id]
+}
 
 fn alone(record: &Record) -> bool {
     parameter(record, "clients") == 1
@@ -254,7 +271,7 @@ fn is_plain(record: &Record) -> bool {
         "kv" => is_plain_store(record),
         "outbound" if word(record, "op") == "read" => is("outstanding", 1),
         "outbound" => is("size_bytes", 60) && is("qps", 4) && is("clients", 1),
-        _ => is("size_bytes", 32),
+        _ => is("size_bytes", 32) && !is_of_a_verb(record),
     }
 }
 
@@ -337,7 +354,11 @@ pub(super) fn by_list(record: &Record) -> String {
 }
 
 pub(super) fn by_op(record: &Record) -> String {
-    word(record, "op").to_uppercase()
+    match word(record, "op").to_uppercase().split_once('-') {
+        Some((op, "IMM")) => format!("{op} with immediate"),
+        Some((op, rest)) => format!("{op}_{rest}"),
+        None => word(record, "op").to_uppercase(),
+    }
 }
 
 fn fetch_add(_: &Record) -> String {

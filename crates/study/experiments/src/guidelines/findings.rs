@@ -345,13 +345,16 @@ fn send_lines(evidence: &Evidence<'_>) -> Option<String> {
 /// device.
 fn saved(from: &Record, to: &Record) -> Option<String> {
     let directions = [
-        ("the CPU writes", "mmio_writes"),
-        ("the NIC reads", "dma_reads"),
-        ("the NIC writes", "dma_writes"),
+        ("the CPU writes", &["wqe_writes", "doorbells"][..]),
+        ("the NIC reads", &["dma_reads"]),
+        ("the NIC writes", &["data_writes", "completions"]),
     ];
     let (mut fewer, mut others) = (Vec::new(), Vec::new());
-    for (who, metric) in directions {
-        let lines = |record: &Record| record.metric(&format!("pcie_lines_per_request.{metric}"));
+    for (who, kinds) in directions {
+        let lines = |record: &Record| -> Option<f64> {
+            let lines = |kind| record.metric(&format!("pcie_lines_per_request.{kind}"));
+            kinds.iter().map(lines).sum()
+        };
         let (from, to) = (lines(from)?, lines(to)?);
         let words = format!("{who} {to:.2} lines instead of {from:.2}");
         match to * EQUAL < from {

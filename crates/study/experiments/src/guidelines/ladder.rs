@@ -5,7 +5,10 @@ use adverb_report::{Table, format};
 use adverb_results::Record;
 use serde_json::Value;
 
-use super::figures::{LADDER, by_list, by_op, by_queues, by_store, by_way, design, under_load};
+use super::figures::{
+    LADDER, PCIE_LINES, by_list, by_op, by_queues, by_store, by_way, design, is_of_a_verb,
+    under_load,
+};
 use crate::programs::{parameter, word};
 
 /// Steps of the ladder.
@@ -230,6 +233,23 @@ pub(super) fn operation(record: &Record) -> String {
             puts(record)
         ),
         "kv" => format!("{}, {} of PUTs", by_store(record), puts(record)),
+        side @ ("outbound" | "inbound") if is_of_a_verb(record) => {
+            let side = if side == "outbound" {
+                "requester"
+            } else {
+                "responder"
+            };
+            let inline = if record.params.get("inline") == Some(&true.into()) {
+                ", inline"
+            } else {
+                ""
+            };
+            let list = match count("batch") {
+                1 => String::new(),
+                n => format!(", lists of {n}"),
+            };
+            format!("{}{inline}{list}, {side}", by_op(record))
+        }
         "outbound" if word(record, "op") == "read" => {
             let window = count("outstanding");
             format!("READ of {} B, windows of {window}", count("size_bytes"))
@@ -257,31 +277,20 @@ fn puts(record: &Record) -> String {
 /// Lines over PCIe for each operation.
 pub(super) fn pcie(records: &[&Record]) -> Table {
     let row = |record: &&Record| {
-        let lines = |what: &str| record.metric(&format!("pcie_lines_per_request.{what}"));
-        let kinds = [
-            lines("mmio_writes")?,
-            lines("dma_reads")?,
-            lines("dma_writes")?,
-        ];
+        let lines = |(_, kind)| record.metric(&format!("pcie_lines_per_request.{kind}"));
+        let kinds = PCIE_LINES
+            .map(lines)
+            .into_iter()
+            .collect::<Option<Vec<f64>>>()?;
         let all = kinds.iter().sum::<f64>();
         let mut row = vec![record.device.to_string(), operation(record)];
-        row.extend(
-            kinds
-                .into_iter()
-                .chain([all])
-                .map(|lines| format!("{lines:.2}")),
-        );
+        let each = kinds.into_iter().chain([all]);
+        row.extend(each.map(|lines| format!("{lines:.2}")));
         Some(row)
     };
+    let kinds = PCIE_LINES.map(|(name, _)| name);
     Table {
-        columns: vec![
-            "Device",
-            "Operation",
-            "MMIO and doorbells",
-            "DMA reads",
-            "DMA writes and completions",
-            "All",
-        ],
+        columns: [&["Device", "Operation"], &kinds[..], &["All"]].concat(),
         rows: records.iter().filter_map(row).collect(),
     }
 }

@@ -171,7 +171,8 @@ fn a_claim_about_several_devices_is_judged_once_by_the_records_of_all() {
         let mut record = Record::from(&records()[0]);
         record.device = crate::common::device(DeviceKind::Model, name);
         record.program = "sequencer".to_owned();
-        let params = json!({ "by": "rpc", "batch": batch, "qps": 1, "server_cores": 1 });
+        let qps = if batch == 1 { 1 } else { 3 };
+        let params = json!({ "by": "rpc", "batch": batch, "qps": qps, "server_cores": 1 });
         record.params = params.as_object().unwrap().clone();
         let metrics = json!({ "requests_per_s": rate });
         record.metrics = metrics.as_object().cloned();

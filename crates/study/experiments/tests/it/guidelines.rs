@@ -163,7 +163,9 @@ fn reducing_dma_is_judged_on_equal_cores_and_names_the_lines_that_it_saves() {
             } else {
                 (0.4, 1.3)
             };
-            let lines = json!({ "mmio_writes": mmio, "dma_reads": reads, "dma_writes": 1.0 });
+            let lines = json!({
+                "wqe_writes": 0.0, "doorbells": mmio, "dma_reads": reads, "data_writes": 0.5, "completions": 0.5,
+            });
             set(record, "pcie_lines_per_request", lines);
         }
         finding(&records, "reducing DMA")

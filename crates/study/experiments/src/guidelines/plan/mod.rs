@@ -79,6 +79,9 @@ pub(super) fn plan(profile: Profile, abilities: Abilities) -> Vec<Point> {
     }
     if abilities.queue_pairs {
         draft.windows();
+        if abilities.is_virtual {
+            draft.verbs();
+        }
     }
     if abilities.queue_pairs && abilities.atomics {
         draft.atomics();

@@ -8,7 +8,7 @@ use adverb_units::Span;
 use adverb_verbs::PathOptions;
 use serde_json::{Value, json};
 
-use super::super::figures::{ANSWERS, ATOMICS, INBOUND, LADDER, SENDS, UNITS, WINDOWS};
+use super::super::figures::{ANSWERS, ATOMICS, INBOUND, LADDER, PCIE, SENDS, UNITS, WINDOWS};
 use super::{Draft, RD_ATOMIC, SIGNALED_EVERY};
 
 /// Ways to answer, by the transport of the replies.
@@ -207,6 +207,61 @@ impl Draft {
         self.add(("outbound", params), job, figures);
     }
 
+    /// Each verb at the machine that posts, one by one and in lists, and at the one that it accesses: what crosses PCIe.
+    pub(super) fn verbs(&mut self) {
+        let ops = [
+            (Opcode::Send, true),
+            (Opcode::SendImm, false),
+            (Opcode::WriteImm, true),
+            (Opcode::Write, true),
+            (Opcode::Write, false),
+            (Opcode::Read, false),
+            (Opcode::FetchAdd, false),
+            (Opcode::Cas, false),
+        ];
+        let schedule = self.schedule(Span::from_us(200));
+        for (op, inline) in ops {
+            if op.is_atomic() && !self.abilities.atomics {
+                continue;
+            }
+            let size = match op {
+                Opcode::SendImm => 0,
+                op if op.is_atomic() => 8,
+                _ => 32,
+            };
+            let load = |list| Load {
+                inline,
+                posting: Posting::of(list),
+                limits: Limits::of_each_qp(16, RD_ATOMIC),
+                ..Load::new(op, size)
+            };
+            let figures = vec![PCIE.id];
+            for list in [1, 16] {
+                let load = load(list);
+                let shape = Outbound {
+                    cores: 1,
+                    qps: 1,
+                    peers: 1,
+                    memory: MEMORY,
+                };
+                let job = Job::Pattern(Pattern::outbound(Transport::Rc, &load, shape), schedule);
+                self.add(("outbound", of_one_core(&load)), job, figures.clone());
+            }
+            let load = load(1);
+            let shape = Inbound {
+                threads: 1,
+                peers: 1,
+                qps: 1,
+                window: None,
+                receivers: u32::from(op.consumes_receive()),
+                depth: 64,
+                memory: MEMORY,
+            };
+            let job = Job::Pattern(Pattern::inbound(Transport::Rc, &load, &shape), schedule);
+            self.add(("inbound", of_one_core(&load)), job, figures);
+        }
+    }
+
     /// READs and WRITEs of many clients to one passive machine, over payload.
     pub(super) fn inbound(&mut self) {
         let [threads, machines, _] = self.clients([112, PEERS, 0]);
@@ -244,6 +299,16 @@ impl Draft {
             }
         }
     }
+}
+
+/// Returns the parameters of requests (RC) of one core over one queue pair.
+fn of_one_core(load: &Load) -> Value {
+    let mut params = of_load(load);
+    params["transport"] = "rc".into();
+    for name in ["clients", "machines", "qps"] {
+        params[name] = 1.into();
+    }
+    params
 }
 
 /// Returns the parameters of requests, by name.
