@@ -49,7 +49,9 @@ impl Job {
             Some(clients) if clients.pace != Pace::Closed => ARRIVALS,
             _ => of_steady?,
         };
-        let drifts = of_steady.is_some() && drift.is_some_and(|drift| drift.abs() > DRIFT);
+        // What the first requests gain or lose counts less the longer the time is, often much less.
+        let of_drift = drift.map_or(0.0, |drift| (drift.abs() / DRIFT).ceil().min(4.0)) as u64;
+        let of_drift = of_drift.min(MOST_REQUESTS.div_ceil(requests.max(1)));
         let wait = self.longest_wait().unwrap_or_default();
         let mut longer = self.clone();
         let schedule = longer.schedule_mut()?;
@@ -63,8 +65,8 @@ impl Job {
         if requests < enough && schedule.measured < LONGEST {
             times = times.max((enough / requests.max(1) + 1).min(MOST_AT_ONCE));
         }
-        if drifts && requests < MOST_REQUESTS && schedule.measured < LONGEST {
-            times = times.max(2);
+        if of_steady.is_some() && schedule.measured < LONGEST {
+            times = times.max(of_drift);
         }
         if times <= 1 {
             return None;
