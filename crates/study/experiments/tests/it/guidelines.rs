@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use adverb_experiments::guidelines::{Finding, findings};
-use adverb_experiments::{Abilities, PROGRAM_STUDIES, Profile};
+use adverb_experiments::{Abilities, PROGRAM_STUDIES, Profile, ledgers};
 use adverb_results::{DeviceKind, Record};
 use proptest::prelude::*;
 use serde_json::json;
@@ -279,4 +279,39 @@ fn all_designs_of_the_ladder_have_as_many_requests_in_flight() {
         under_load += 1;
     }
     assert!(under_load > 5, "{under_load}");
+}
+
+/// Cells that were added for one figure met the conditions of claims about another one, which then did not hold.
+#[test]
+fn each_claim_is_about_one_cell() {
+    let ledger = ledgers()
+        .find(|ledger| ledger.study == "guidelines")
+        .expect("the study has a ledger");
+    let records = records(&[1e6]);
+    let mut count = 0;
+    for claim in &ledger.claims {
+        let reading = &json!(claim)["holds-if"]["records"];
+        for side in ["of", "to"] {
+            let of = &reading[side];
+            let (Some(params), false) = (of["params"].as_object(), of["largest"] == true) else {
+                continue;
+            };
+            let has = |record: &&Record| {
+                let is =
+                    |(name, value): (&String, &serde_json::Value)| match record.params.get(name) {
+                        None | Some(serde_json::Value::Null) => value == "none",
+                        Some(found) => found == value,
+                    };
+                record.program == of["program"] && params.iter().all(is)
+            };
+            let cells: Vec<&str> = records
+                .iter()
+                .filter(has)
+                .map(|r| r.cell.as_str())
+                .collect();
+            assert_eq!(cells.len(), 1, "{}: {side}: {cells:#?}", claim.id);
+            count += 1;
+        }
+    }
+    assert!(count > 30, "{count} selections of records");
 }
