@@ -22,6 +22,8 @@ const WAITS: u64 = 20;
 const LEAST_WAITS: u64 = 4;
 /// Difference between the rates of the two halves, in percent, above which a closed loop is not steady.
 const DRIFT: f64 = 2.0;
+/// Times as long as before, at most, because of it.
+const MOST_FOR_DRIFT: u64 = 4;
 /// Requests after which only `LEAST_WAITS` are measured, and a rate may drift: some loads never become steady.
 const MOST_REQUESTS: u64 = 100_000;
 
@@ -49,9 +51,6 @@ impl Job {
             Some(clients) if clients.pace != Pace::Closed => ARRIVALS,
             _ => of_steady?,
         };
-        // What the first requests gain or lose counts less the longer the time is, often much less.
-        let of_drift = drift.map_or(0.0, |drift| (drift.abs() / DRIFT).ceil().min(4.0)) as u64;
-        let of_drift = of_drift.min(MOST_REQUESTS.div_ceil(requests.max(1)));
         let wait = self.longest_wait().unwrap_or_default();
         let mut longer = self.clone();
         let schedule = longer.schedule_mut()?;
@@ -66,7 +65,10 @@ impl Job {
             times = times.max((enough / requests.max(1) + 1).min(MOST_AT_ONCE));
         }
         if of_steady.is_some() && schedule.measured < LONGEST {
-            times = times.max(of_drift);
+            // What the first requests gain or lose counts less the longer the time is, often much less.
+            let of_drift = (drift.unwrap_or_default().abs() / DRIFT).ceil() as u64;
+            let most = MOST_REQUESTS.div_ceil(requests.max(1));
+            times = times.max(of_drift.min(MOST_FOR_DRIFT).min(most));
         }
         if times <= 1 {
             return None;

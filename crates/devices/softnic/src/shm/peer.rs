@@ -82,7 +82,7 @@ pub(crate) enum PeerMemory {
 /// Why a region's memory cannot be accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoAccess {
-    /// There is no such region, or it does not have the range or the rights. This is the request's fault.
+    /// The region does not exist, or does not have the range or the rights: the request is at fault.
     Refused,
     /// This process lacks the descriptors or the memory to map it, which does not concern the peer.
     NoResources,

@@ -23,12 +23,12 @@ pub(crate) const LINE: u64 = 64;
 pub(crate) struct Traffic {
     /// Lines written to the NIC by MMIO, doorbells among them.
     pub(crate) mmio_writes: u64,
-    /// Of them, those of doorbells for WQEs that the NIC reads.
+    /// The part of `mmio_writes` that is doorbells for WQEs that the NIC reads.
     pub(crate) doorbells: u64,
     pub(crate) read_lines: u64,
     /// Lines written by the NIC, completions among them.
     pub(crate) write_lines: u64,
-    /// Of them, those of completions.
+    /// The part of `write_lines` that is completions.
     pub(crate) completions: u64,
 }
 
@@ -182,12 +182,10 @@ impl Pcie {
         end
     }
 
-    /// A doorbell of `bytes` arrives at `at`, for WQEs that the NIC reads; returns when it has arrived.
+    /// As [`Pcie::mmio`], for a doorbell for WQEs that the NIC reads.
     pub(crate) fn doorbell(&mut self, at: Time, bytes: u64) -> Time {
-        let before = self.traffic.mmio_writes;
-        let there = self.mmio(at, bytes);
-        self.traffic.doorbells += self.traffic.mmio_writes - before;
-        there
+        self.traffic.doorbells += bytes.div_ceil(LINE);
+        self.mmio(at, bytes)
     }
 
     /// As [`Pcie::write`], for a completion of `bytes`.

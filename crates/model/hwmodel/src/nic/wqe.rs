@@ -30,8 +30,6 @@ pub(crate) struct Wqes {
     random: u64,
     /// Bytes of a send queue that one read fetches.
     pub(crate) read_bytes: u64,
-    /// Whether the NIC reads announced WQEs in advance.
-    pub(crate) prefetches: bool,
 }
 
 impl Wqes {
@@ -44,7 +42,6 @@ impl Wqes {
             // xorshift maps 0 to 0.
             random: random | 1,
             read_bytes: n.wqe_read_bytes.into(),
-            prefetches: n.wqe_prefetches > 0,
         }
     }
 

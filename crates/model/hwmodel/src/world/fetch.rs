@@ -44,7 +44,7 @@ impl Machine {
         // WQEs that would be evicted before they are sent are not read.
         let waiting = rung.end - qp.sq.next();
         let is_soon = !qp.qp_type.is_reliable() || waiting <= self.nic.wqes.entries;
-        if !self.nic.wqes.prefetches || is_behind || !is_soon {
+        if self.nic.params.wqe_prefetches == 0 || is_behind || !is_soon {
             return None;
         }
         let begin = qp.sq.prefetch(rung, there)?;
@@ -171,7 +171,7 @@ impl Fabric {
         if is_kept || self.machines[machine].nic.wqes.has(location) {
             return true;
         }
-        let prefetches = self.machines[machine].nic.wqes.prefetches;
+        let prefetches = self.machines[machine].nic.params.wqe_prefetches > 0;
         let turn = if prefetches { ready } else { leaves.max(ready) };
         let qp = &mut self.qps[at.index];
         if turn > now {

@@ -354,10 +354,10 @@ pub(super) fn by_list(record: &Record) -> String {
 }
 
 pub(super) fn by_op(record: &Record) -> String {
-    match word(record, "op").to_uppercase().split_once('-') {
-        Some((op, "IMM")) => format!("{op} with immediate"),
-        Some((op, rest)) => format!("{op}_{rest}"),
-        None => word(record, "op").to_uppercase(),
+    let op = word(record, "op").to_uppercase();
+    match op.strip_suffix("-IMM") {
+        Some(op) => format!("{op} with immediate"),
+        None => op.replace('-', "_"),
     }
 }
 

@@ -6,7 +6,7 @@ use adverb_results::Record;
 use serde_json::Value;
 
 use super::figures::{
-    LADDER, PCIE_LINES, by_list, by_op, by_queues, by_store, by_way, design, is_of_a_verb,
+    LADDER, PCIE_LINES, by_list, by_op, by_queues, by_store, by_way, counted, design, is_of_a_verb,
     under_load,
 };
 use crate::programs::{parameter, word};
@@ -226,29 +226,26 @@ pub(super) fn operation(record: &Record) -> String {
             words => format!("FETCH_ADD on {words} words"),
         },
         "kv" if word(record, "by") == "rpc" => format!(
-            "HERD on {} core{}, {}, {} of PUTs",
-            count("server_cores"),
-            if count("server_cores") == 1 { "" } else { "s" },
+            "HERD on {}, {}, {} of PUTs",
+            counted(count("server_cores")),
             by_queues(record),
             puts(record)
         ),
         "kv" => format!("{}, {} of PUTs", by_store(record), puts(record)),
         side @ ("outbound" | "inbound") if is_of_a_verb(record) => {
-            let side = if side == "outbound" {
-                "requester"
-            } else {
-                "responder"
-            };
-            let inline = if record.params.get("inline") == Some(&true.into()) {
-                ", inline"
-            } else {
-                ""
-            };
-            let list = match count("batch") {
-                1 => String::new(),
-                n => format!(", lists of {n}"),
-            };
-            format!("{}{inline}{list}, {side}", by_op(record))
+            let mut words = vec![by_op(record)];
+            if record.params.get("inline") == Some(&true.into()) {
+                words.push("inline".to_owned());
+            }
+            match count("batch") {
+                1 => {}
+                n => words.push(format!("lists of {n}")),
+            }
+            words.push(match side {
+                "outbound" => "requester".to_owned(),
+                _ => "responder".to_owned(),
+            });
+            words.join(", ")
         }
         "outbound" if word(record, "op") == "read" => {
             let window = count("outstanding");

@@ -282,8 +282,8 @@ impl Stream {
     }
 
     /// The peer reports that it has written to the receive buffer. It breaks the protocol if it has written
-    /// more bytes than were announced to it, or sent more messages than it has credits for: then the connection is lost. There
-    /// is no room for later data, which would follow a gap.
+    /// more bytes than were announced to it, or sent more messages than it has credits for: then the connection is lost. Later
+    /// data, which would follow a gap, are refused, too.
     fn data_arrived(&mut self, length: u32) {
         if length > self.room || self.arrived.len() == self.sizes.recv_queue as usize {
             self.room = 0;

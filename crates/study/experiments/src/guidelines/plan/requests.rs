@@ -2,7 +2,7 @@
 
 use adverb_patterns::{
     Clients, Echo, EchoBy, Inbound, Job, Limits, Load, Opcode, Outbound, Pattern, Places, Posting,
-    Refill, Reply, Transport, Wait,
+    Refill, Reply, Schedule, Transport, Wait,
 };
 use adverb_units::Span;
 use adverb_verbs::PathOptions;
@@ -192,19 +192,43 @@ impl Draft {
             peers,
             memory: MEMORY,
         };
-        let mut params = of_load(load);
-        params["transport"] = json!(transport.to_string().to_lowercase());
-        params["clients"] = cores.into();
-        params["machines"] = peers.into();
-        params["qps"] = qps.into();
         // A completion covers up to 64 requests: a short time counts in steps of all queue pairs' 64.
         let measured = Span::from_us(if self.is_quick() { 200 } else { 1000 });
-        let job = Job::Pattern(
-            Pattern::outbound(transport, load, shape),
-            self.schedule(measured),
-        );
-        let figures = self.with_pcie(vec![figure]);
+        let (schedule, figures) = (self.schedule(measured), self.with_pcie(vec![figure]));
+        self.outbound_of((transport, load), shape, schedule, figures);
+    }
+
+    /// Adds requests to passive machines.
+    fn outbound_of(
+        &mut self,
+        (transport, load): (Transport, &Load),
+        shape: Outbound,
+        schedule: Schedule,
+        figures: Vec<&'static str>,
+    ) {
+        let mut params = of_load(load);
+        params["transport"] = json!(transport.to_string().to_lowercase());
+        params["clients"] = shape.cores.into();
+        params["machines"] = shape.peers.into();
+        params["qps"] = shape.qps.into();
+        let job = Job::Pattern(Pattern::outbound(transport, load, shape), schedule);
         self.add(("outbound", params), job, figures);
+    }
+
+    /// Adds requests of clients to one machine.
+    fn inbound_of(
+        &mut self,
+        (transport, load): (Transport, &Load),
+        shape: &Inbound,
+        schedule: Schedule,
+        figures: Vec<&'static str>,
+    ) {
+        let mut params = of_load(load);
+        params["transport"] = json!(transport.to_string().to_lowercase());
+        params["clients"] = shape.threads.into();
+        params["machines"] = shape.peers.into();
+        let job = Job::Pattern(Pattern::inbound(transport, load, shape), schedule);
+        self.add(("inbound", params), job, figures);
     }
 
     /// Each verb at the machine that posts, one by one and in lists, and at the one that it accesses: what crosses PCIe.
@@ -244,8 +268,7 @@ impl Draft {
                     peers: 1,
                     memory: MEMORY,
                 };
-                let job = Job::Pattern(Pattern::outbound(Transport::Rc, &load, shape), schedule);
-                self.add(("outbound", of_one_core(&load)), job, figures.clone());
+                self.outbound_of((Transport::Rc, &load), shape, schedule, figures.clone());
             }
             let load = load(1);
             let shape = Inbound {
@@ -257,8 +280,7 @@ impl Draft {
                 depth: 64,
                 memory: MEMORY,
             };
-            let job = Job::Pattern(Pattern::inbound(Transport::Rc, &load, &shape), schedule);
-            self.add(("inbound", of_one_core(&load)), job, figures);
+            self.inbound_of((Transport::Rc, &load), &shape, schedule, figures);
         }
     }
 
@@ -286,29 +308,12 @@ impl Draft {
                     depth: 1,
                     memory: MEMORY,
                 };
-                let mut params = of_load(&load);
-                params["transport"] = json!(transport.to_string().to_lowercase());
-                params["clients"] = threads.into();
-                params["machines"] = machines.into();
-                let job = Job::Pattern(
-                    Pattern::inbound(transport, &load, &shape),
-                    self.schedule(Span::from_us(300)),
-                );
+                let schedule = self.schedule(Span::from_us(300));
                 let figures = self.with_pcie(vec![INBOUND.id]);
-                self.add(("inbound", params), job, figures);
+                self.inbound_of((transport, &load), &shape, schedule, figures);
             }
         }
     }
-}
-
-/// Returns the parameters of requests (RC) of one core over one queue pair.
-fn of_one_core(load: &Load) -> Value {
-    let mut params = of_load(load);
-    params["transport"] = "rc".into();
-    for name in ["clients", "machines", "qps"] {
-        params[name] = 1.into();
-    }
-    params
 }
 
 /// Returns the parameters of requests, by name.
